@@ -455,7 +455,7 @@ def tail_without_newline(descriptor: int, size: int) -> bytes | None:
     return os.pread(descriptor, size - start, start) if size - start <= MOST_LINE else None
 
 
-_ESCAPED = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+_ESCAPED = "[\x7f-\x9f\u2028\u2029\ud800-\udfff]"
 _COMPACT = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 _SPACED = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
 
@@ -467,4 +467,4 @@ def json_line(value: object, *, compact: bool = True) -> str:
     text = (_COMPACT if compact else _SPACED).encode(value)
     if text.isascii() and "\x7f" not in text:
         return text
-    return _ESCAPED.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+    return re.sub(_ESCAPED, lambda match: f"\\u{ord(match[0]):04x}", text)

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from nanobot.bus.events import Media, MediaKind, OutboundMessage
 
-_FENCE = re.compile(r"^ {0,3}(?:(`{3,16})(?!`)([^`\n]*)|(~{3,16})(?!~)([^\n]*))$", re.MULTILINE)
+_FENCE = r"(?m)^ {0,3}(?:(`{3,16})(?!`)([^`\n]*)|(~{3,16})(?!~)([^\n]*))$"
 _INFO = 24
 _FENCE_ROOM = 16 + 2 * _INFO + 1 + 1 + 16
 """UTF-16 units that closing and reopening a fence may add to a part: the marks, the language,
@@ -73,7 +73,7 @@ def split_text(text: str, limit: int, fits: Fits | None = None) -> list[str]:
     def passes(part: str) -> bool:
         return fits is None or fits(part, limit or sys.maxsize)
 
-    fenced = most >= 200 and _FENCE.search(text) is not None
+    fenced = most >= 200 and re.search(_FENCE, text) is not None
     return list(_cut(text, most, passes, fenced=fenced)) or [""]
 
 
@@ -178,7 +178,7 @@ def _good_end(text: str, start: int, end: int) -> int:
 def _close_fence(part: str) -> tuple[str, str]:
     """Close a fence that is open at the end of `part`. Return also the line that opens it again."""
     mark = info = ""
-    for fence in _FENCE.finditer(part):
+    for fence in re.finditer(_FENCE, part):
         found = fence[1] or fence[3]
         after = fence[2] or fence[4] or ""
         if not mark:

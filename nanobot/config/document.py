@@ -191,7 +191,7 @@ def label(place: ConfigPlace, path: KeyPath) -> str:
 LARGEST = 1 << 20
 """Bytes. No person writes a larger file."""
 
-_UNFIT = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
+_UNFIT = r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]"
 """Invalid in a person's text: control characters, and bytes that are not UTF-8."""
 
 
@@ -226,7 +226,7 @@ def read_own_file(path: Path, document: ConfigDocument) -> tuple[str, bool] | No
             hint = f"{own}, or run nanobot as its owner."
     if raw is not None and len(raw) <= LARGEST:
         text = raw.decode("utf-8-sig", "surrogateescape")
-        wrong = _UNFIT.search(text)
+        wrong = re.search(_UNFIT, text)
         if wrong is None:
             return text, exposed
         line = text.count("\n", 0, wrong.start()) + 1

@@ -74,12 +74,12 @@ def load_with_places(
     return replace(settings, warnings=document.warnings), document
 
 
-_ENTRY = re.compile(r"\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=(.*)", re.DOTALL)
+_ENTRY = r"(?s)\s*(?:export\s+)?([A-Za-z_][A-Za-z0-9_]*)\s*=(.*)"
 
 
 def parse_env_line(line: str) -> tuple[str, str] | None:
     """Return name and value in a line of secrets.env, without `export` and quotes, or None."""
-    found = _ENTRY.fullmatch(line)
+    found = re.fullmatch(_ENTRY, line)
     return (found[1], unquote_value(found[2].strip())) if found else None
 
 
@@ -119,7 +119,7 @@ HOME = "NANOBOT_HOME"
 DEBUG = "NANOBOT_DEBUG"
 """Shows the traceback of unexpected errors in the command line. Not a setting."""
 
-_REFERENCE = re.compile(r"\$\$\{|\$\{(?:(?P<name>[A-Za-z_][A-Za-z0-9_]*)\})?")
+_REFERENCE = r"\$\$\{|\$\{(?:(?P<name>[A-Za-z_][A-Za-z0-9_]*)\})?"
 
 
 class Variable(NamedTuple):
@@ -166,7 +166,7 @@ def expand_variables(
     def expand(value: Value, path: KeyPath) -> Value:
         match value:
             case str() if "${" in value:
-                return _REFERENCE.sub(lambda match: replacement(match, path), value)
+                return re.sub(_REFERENCE, lambda match: replacement(match, path), value)
             case list():
                 return [expand(item, (*path, index)) for index, item in enumerate(value)]
             case dict():

@@ -357,13 +357,13 @@ class ModelSettings(AnyModel, frozen=True):
 
 
 def check_model_name(text: str) -> str:
-    if text == "default" or not _MODEL_NAME.fullmatch(text):
+    if text == "default" or not re.fullmatch(_MODEL_NAME, text):
         hint = "Use letters, digits, '.', '_', and '-', as in `fast`."
         raise InvalidValue("must be a short name without spaces, other than `default`", hint)
     return text
 
 
-_MODEL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,40}", re.ASCII)
+_MODEL_NAME = r"(?a)[A-Za-z0-9][A-Za-z0-9._-]{0,40}"
 
 
 class NamedModels(Checked, frozen=True):

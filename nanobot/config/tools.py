@@ -140,7 +140,7 @@ class ToolSettings(Checked, frozen=True):
     """Reading the web."""
 
 
-_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]|_(?!_)){0,31}", re.ASCII)
+_NAME = r"(?a)[A-Za-z0-9](?:[A-Za-z0-9-]|_(?!_)){0,31}"
 _COMMAND_ONLY = ("args", "env", "paths", "writable", "network")
 _URL_ONLY = ("headers",)
 _BOTH = Fault(("url",), "cannot be combined with `command`", "Remove one of them.")
@@ -202,7 +202,7 @@ class McpServerSettings(Checked, frozen=True):
 
 
 def check_names(servers: Mapping[str, McpServerSettings]) -> Mapping[str, McpServerSettings]:
-    if not all(_NAME.fullmatch(name) for name in servers):
+    if not all(re.fullmatch(_NAME, name) for name in servers):
         hint = "Use up to 32 letters, digits, `-`, and single `_`, as in `files`."
         raise InvalidValue("has a name that cannot be part of a tool's name", hint)
     return servers

@@ -32,8 +32,8 @@ LOOK_SECONDS = 60.0
 """Interval between checks of the clock."""
 
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
-_COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
-_NOTHING = re.compile(r"#.*|[-*+]?\s*(\[[xX]\].*|\[ \])?")
+_COMMENT = r"(?s)<!--.*?-->"
+_NOTHING = r"#.*|[-*+]?\s*(\[[xX]\].*|\[ \])?"
 
 
 class ActiveHours(Struct, frozen=True):
@@ -55,8 +55,8 @@ def has_tasks(text: str, template: str) -> bool:
     """Check whether HEARTBEAT.md has a task: a line that is not a heading, a comment, a done item
     or a line of the template."""
     known = {line.strip() for line in template.splitlines()}
-    lines = (line.strip() for line in _COMMENT.sub("", text).splitlines())
-    return any(line not in known and not _NOTHING.fullmatch(line) for line in lines)
+    lines = (line.strip() for line in re.sub(_COMMENT, "", text).splitlines())
+    return any(line not in known and not re.fullmatch(_NOTHING, line) for line in lines)
 
 
 def last_beat(moment: datetime, every: timedelta) -> datetime:

@@ -104,7 +104,7 @@ LEAST_INTERVAL = timedelta(seconds=60)
 MOST_NAME, MOST_MESSAGE = 60, 4_000
 
 _NAME_FROM_MESSAGE, _MOST_SCHEDULE = 40, 200
-_EXPRESSION = re.compile(r"\s*(?:[\d*][\w*/,-]*\s+){3}(?:\S+\s+)\S+")
+_EXPRESSION = r"\s*(?:[\d*][\w*/,-]*\s+){3}(?:\S+\s+)\S+"
 
 
 class JobPlace(Struct, frozen=True):
@@ -179,7 +179,7 @@ def split_schedule(text: str) -> tuple[str, str]:
     from nanobot.cron.words import longest_prefix
 
     text = text.strip()
-    found = _EXPRESSION.match(text)
+    found = re.match(_EXPRESSION, text)
     end = max(found.end() if found else 0, len(longest_prefix(text)))
     return (text[:end].strip(), text[end:].lstrip(" \n\t:,").rstrip()) if end else (text, "")
 

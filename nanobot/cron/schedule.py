@@ -32,8 +32,8 @@ EXAMPLES = (
 """No example names a year, so each is valid at any time."""
 
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
-_SPAN = re.compile(r"(?:\d{1,9}[smhdw])+")
-_PART = re.compile(r"(\d+)([smhdw])")
+_SPAN = r"(?:\d{1,9}[smhdw])+"
+_PART = r"(\d+)([smhdw])"
 _LONGEST = timedelta(days=3_660)
 _MINUTE = timedelta(minutes=1)
 _ANY_DAY = datetime(2000, 1, 1)  # noqa: DTZ001 - a calendar without zones
@@ -121,9 +121,9 @@ def parse(text: str) -> Schedule:
     kind = words[0].casefold()
     if kind == "every":
         span = "".join(words[1:]).casefold()
-        if not _SPAN.fullmatch(span):
+        if not re.fullmatch(_SPAN, span):
             raise ScheduleError(text, "`every` needs a day, or an interval such as 90m, 24h, or 7d")
-        seconds = sum(int(number) * _SECONDS[unit] for number, unit in _PART.findall(span))
+        seconds = sum(int(number) * _SECONDS[unit] for number, unit in re.findall(_PART, span))
         if not 1 <= seconds <= _LONGEST.total_seconds():
             raise ScheduleError(text, "the interval must be between one second and ten years")
         return Every(timedelta(seconds=seconds), f"every {span}")

@@ -25,8 +25,8 @@ from nanobot.memory.taint import is_unconfirmed
 from nanobot.providers.fields import items, mapping, string
 from nanobot.providers.port import ToolSpec
 
-_NAME = re.compile(r"(\d{4}-(?:0[1-9]|1[0-2]))\.md")
-_DAYS = re.compile(r"(?<!\s)\s*\(((?:\d\d-\d\d(?:, )?)+)\)$")
+_NAME = r"(\d{4}-(?:0[1-9]|1[0-2]))\.md"
+_DAYS = r"(?<!\s)\s*\(((?:\d\d-\d\d(?:, )?)+)\)$"
 _MOST_LINES, _LONGEST_LINE = 40, 300
 _MOST_SHOWN = 40_000
 """Characters of a month's notes in the request. If there are more, each day gets its share."""
@@ -64,12 +64,12 @@ class DigestLine(Struct, frozen=True):
     @classmethod
     def of(cls, line: str, month: str) -> DigestLine:
         """Parse a line of the digest of `month`. A line that a person wrote may name no days."""
-        bare, found = without_list_mark(line), _DAYS.search(line)
+        bare, found = without_list_mark(line), re.search(_DAYS, line)
         days = list[date]()
         for day in found[1].strip(", ").split(", ") if found else ():
             with suppress(ValueError):
                 days.append(date.fromisoformat(f"{month[:4]}-{day}"))
-        return cls(_DAYS.sub("", bare), tuple(days))
+        return cls(re.sub(_DAYS, "", bare), tuple(days))
 
     def __str__(self) -> str:
         days = ", ".join(f"{day:%m-%d}" for day in self.days)
@@ -78,7 +78,7 @@ class DigestLine(Struct, frozen=True):
 
 def month_of(name: str) -> str:
     """Return the month (YYYY-MM) of a digest's file name, or "" for another file."""
-    found = _NAME.fullmatch(name)
+    found = re.fullmatch(_NAME, name)
     return found[1] if found else ""
 
 

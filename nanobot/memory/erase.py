@@ -72,7 +72,7 @@ _STORES = (
     "state/memory.git/",
     "state/versions/",
 )
-_SET_ASIDE = re.compile(r"\.damaged-|\.moved-to-team")
+_SET_ASIDE = r"\.damaged-|\.moved-to-team"
 _COPIES = (
     "media/",
     "state/backup",
@@ -89,7 +89,7 @@ _OWN = ("logs", "media", "sessions", "spill", "state", "workspace")
 """Nanobot's own folders. Only these may be links (media on another disk) that are followed."""
 
 _NAMED = "its name contains the text: rename it, unless the name is the id of a chat or person"
-_TEMPORARY = re.compile(r"\..+\.tmp|.+\.nanobot-tmp")
+_TEMPORARY = r"\..+\.tmp|.+\.nanobot-tmp"
 
 
 class Occurrence(Struct, frozen=True):
@@ -188,13 +188,13 @@ class Home(Struct, frozen=True):
 
     def _kind_of(self, path: Path, *, is_text: bool) -> Kind:
         name = self._inside(path)
-        if _TEMPORARY.fullmatch(path.name):
+        if re.fullmatch(_TEMPORARY, path.name):
             return "removed"
         if name in _SETTINGS:
             return "kept"
         if path.is_relative_to(self.workspace):
             return "text" if is_text else "kept"
-        if name.startswith(_STORES) and not _SET_ASIDE.search(name):
+        if name.startswith(_STORES) and not re.search(_SET_ASIDE, name):
             return "store"
         if name.startswith(_LOGS):
             return "log"
@@ -407,7 +407,7 @@ class Eraser:
 
     def _in_use(self, one: Occurrence) -> bool:
         in_session = one.path.parent == self._home.folder / "sessions" and one.path.suffix == SUFFIX
-        return in_session or _TEMPORARY.fullmatch(one.path.name) is not None
+        return in_session or re.fullmatch(_TEMPORARY, one.path.name) is not None
 
 
 async def erase_files(matcher: TextMatcher, found: Iterable[Occurrence]) -> None:

@@ -174,8 +174,8 @@ async def remove_lines(
     return went, [version for version in versions if version]
 
 
-_MARK = re.compile(r"^\s*[-*+]\s+(\d{4}-\d{2}-\d{2}:\s|\d{2}:\d{2}\s)?")
-_STAMP = re.compile(r"\[\d{4}-\d{2}-\d{2} \d{2}:\d{2}\]")
+_MARK = r"^\s*[-*+]\s+(\d{4}-\d{2}-\d{2}:\s|\d{2}:\d{2}\s)?"
+_STAMP = r"\[\d{4}-\d{2}-\d{2} \d{2}:\d{2}\]"
 _SHOWN = 20
 
 
@@ -348,7 +348,7 @@ class Forgetter:
         request = Request.of(text, languages_of(line.text for line in known))
         close, lines = closest_lines(request, known)
         wordings = (one for line in lines for one in self._explainer.wordings(memory, line))
-        facts = (Fact.of(_MARK.sub("", one)).add_keys(request) for one in wordings)
+        facts = (Fact.of(re.sub(_MARK, "", one)).add_keys(request) for one in wordings)
         return ForgetTarget(
             request, close or 2, tuple(dict.fromkeys(one for one in facts if one.words))
         )
@@ -401,7 +401,7 @@ def remove_facts(text: str, sought: ForgetTarget) -> str:
     kept = []
     for block in re.split(r"(\n\s*\n)", text):
         left = remove_sentences(block, sought.is_stated_by) if block.strip() else block
-        stamp = _STAMP.match(block)
+        stamp = re.match(_STAMP, block)
         kept.append(f"{stamp[0]} {NOTHING_LEFT}" if stamp and not left else left)
     return "".join(kept)
 

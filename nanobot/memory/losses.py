@@ -131,7 +131,7 @@ def with_retired(text: str, today: date, lines: Iterable[str]) -> str:
     return "\n".join([begun, *new, ""]) if new else text
 
 
-_RETIRED = re.compile(r"- (\d{4}-\d\d-\d\d): (.*)")
+_RETIRED = r"- (\d{4}-\d\d-\d\d): (.*)"
 
 
 def read_retired(text: str, facts: Iterable[str] = ()) -> list[tuple[date, str]]:
@@ -139,7 +139,7 @@ def read_retired(text: str, facts: Iterable[str] = ()) -> list[tuple[date, str]]
     facts that a file of `facts` states again."""
     found = []
     for line in split(text):
-        if match := _RETIRED.fullmatch(line.strip()):
+        if match := re.fullmatch(_RETIRED, line.strip()):
             try:
                 found.append((date.fromisoformat(match[1]), match[2]))
             except ValueError:

@@ -29,9 +29,7 @@ from nanobot.memory.version import Change
 from nanobot.text import pluralize
 
 _HEADING = "# Pending facts"
-_FACT = re.compile(
-    r"- \[(\d{4}-\d\d-\d\d)\] \(from ([^()]{1,2000})\) -> ([^\s:,]{1,200})(, remove)?: (\S.*)"
-)
+_FACT = r"- \[(\d{4}-\d\d-\d\d)\] \(from ([^()]{1,2000})\) -> ([^\s:,]{1,200})(, remove)?: (\S.*)"
 _OLD, _SECTION = "  instead of: ", "  under: "
 BY_NANOBOT = "nanobot"
 """Origin of changes that are held back because they remove too much at once, or because the
@@ -255,7 +253,7 @@ def pending_blocks(text: str) -> list[tuple[str, PendingFact | None]]:
 
 def parse_block(block: str) -> PendingFact | None:
     head, *details = split(block)
-    match = _FACT.fullmatch(head.rstrip())
+    match = re.fullmatch(_FACT, head.rstrip())
     if match is None:
         return None
     try:

@@ -47,7 +47,7 @@ _SSH = (
     *("-oServerAliveInterval=10", "-oServerAliveCountMax=3"),
 )
 _SCHEMES = ("ssh://", "git+ssh://", "http://", "https://", "file://")
-_DEVICE = re.compile(r"refs/heads/(|[^/]+/[^/]+/)(device-[0-9a-f]{8})")
+_DEVICE = r"refs/heads/(|[^/]+/[^/]+/)(device-[0-9a-f]{8})"
 _HINT = (
     "Nothing was lost. Check the network and the address. The address must be the folder, ssh:// "
     "URL, or https:// URL of a bare git repository. For https, add a token: "
@@ -133,7 +133,7 @@ def fetch(
             del depth
             tips: set[ObjectID] = set()
             for ref, tip in refs.items():
-                match = _DEVICE.fullmatch(ref.decode("utf-8", "replace"))
+                match = re.fullmatch(_DEVICE, ref.decode("utf-8", "replace"))
                 # A ref allows fewer characters than a scope's name, so the name is quoted.
                 if match and scope_of(f"{(scope := unquote(match[1]))}USER.md") == scope:
                     found.setdefault(scope, {})[match[2]] = tip.decode()

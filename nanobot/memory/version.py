@@ -85,16 +85,16 @@ class Revert(Struct, frozen=True):
     conflicts: tuple[str, ...] = ()
 
 
-_PATH = re.compile(rf"({OTHER_SCOPE}/)?(.+)", re.DOTALL)
+_PATH = rf"(?s)({OTHER_SCOPE}/)?(.+)"
 
 
 def scope_of(path: str) -> str | None:
     """Return the prefix of the scope that has the tracked file `path`, or None for no such file."""
-    match = _PATH.fullmatch(path)
+    match = re.fullmatch(_PATH, path)
     return match[1] or "" if match and match[2] in TRACKED else None
 
 
-_SUBJECT = re.compile(r"(\[\w+\]) ?(.*)")
+_SUBJECT = r"(\[\w+\]) ?(.*)"
 _AUTHORS = {tag: author for author, tag in TAGS.items()}
 _SUBJECT_LENGTH = 500
 
@@ -116,7 +116,7 @@ class CommitMessage(Struct, frozen=True):
     def parse(cls, text: str) -> CommitMessage:
         """Parse a message. A message that nanobot did not write counts as the person's."""
         subject, _, rest = text.partition("\n")
-        match = _SUBJECT.match(subject)
+        match = re.match(_SUBJECT, subject)
         summary, author = (match[2], _AUTHORS.get(match[1], "you")) if match else (subject, "you")
         trailers = dict(line.partition(": ")[::2] for line in rest.split("\n"))
         try:

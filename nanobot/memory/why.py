@@ -39,7 +39,7 @@ from nanobot.text import shorten
 _LONGEST = 240
 _MOST_LINES, _MOST_SAID, _MOST_STEPS = 3, 3, 20
 _LIKE_ENOUGH, _ALIKE = 0.3, 0.6
-_RETIRED_ON = re.compile(r"^[-*+]\s+\d{4}-\d{2}-\d{2}:\s*")
+_RETIRED_ON = r"^[-*+]\s+\d{4}-\d{2}-\d{2}:\s*"
 
 
 class FactLine(Struct, frozen=True, rename={"number": "line_number", "text": "line"}):
@@ -218,7 +218,7 @@ class Explainer:
         for version, wording in self._lineage(memory, line.path, line.text):
             yield version, wording
         if line.path == RETIRED and wording:
-            fact = _RETIRED_ON.sub("", wording)
+            fact = re.sub(_RETIRED_ON, "", wording)
             before = (list(self._lineage(memory, path, fact, removed=True)) for path in FACTS)
             yield from next(filter(None, before), ())
 

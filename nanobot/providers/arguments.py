@@ -16,7 +16,7 @@ import msgspec
 
 from nanobot.text import valid_unicode
 
-_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
+_NOT_IN_NAMES = r"[^A-Za-z0-9_-]"
 _LONGEST_NAME = 64  # OpenAI's limit
 _ENCODED = 3  # levels of an object encoded as a string that are decoded
 _MOST_REPAIRED = 2_000_000
@@ -53,7 +53,7 @@ U+DCFF are the bytes of names that are not UTF-8, as nanobot shows such names (s
 
 def fitting_name(name: str) -> str:
     """Return a tool's name in the characters that every server accepts."""
-    return _NOT_IN_NAMES.sub("_", name)[:_LONGEST_NAME] or "unnamed"
+    return re.sub(_NOT_IN_NAMES, "_", name)[:_LONGEST_NAME] or "unnamed"
 
 
 def read_arguments(text: str, *, repair: bool = True) -> str | None:

@@ -39,7 +39,7 @@ from nanobot.tools.shell.processes import Processes
 
 Outcome = Literal["restored", "removed", "unchanged", "kept (it has changed since)", "failed"]
 
-_TURN_ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,199}")
+_TURN_ID = r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,199}"
 _LIMIT = 64_000_000
 _UNDONE = "undone"  # marks a turn with files that were left alone
 _LEFT_ALONE: tuple[Outcome, ...] = ("kept (it has changed since)", "failed")
@@ -119,7 +119,7 @@ class UndoLog:
     def paths(self, turn_id: str) -> list[str]:
         """Return the files that a turn changed and that were not restored."""
         found = []
-        for record in self._list_records(turn_id) if _TURN_ID.fullmatch(turn_id) else ():
+        for record in self._list_records(turn_id) if re.fullmatch(_TURN_ID, turn_id) else ():
             with suppress(ValueError):
                 found.append(FileChange.decode(record.read_bytes(_LIMIT) or b"").path)
         return list(dict.fromkeys(found))
@@ -170,7 +170,7 @@ class UndoLog:
         return "restored"
 
     def _place_of_turn(self, turn_id: str) -> Place:
-        if not _TURN_ID.fullmatch(turn_id):
+        if not re.fullmatch(_TURN_ID, turn_id):
             raise ValueError(f"{turn_id!r} is not the id of a turn")
         return self._root.place(turn_id)
 
@@ -187,7 +187,7 @@ class UndoLog:
         folders = [
             entry
             for entry in self._root.place(".").entries()
-            if entry.kind == "folder" and _TURN_ID.fullmatch(entry.name)
+            if entry.kind == "folder" and re.fullmatch(_TURN_ID, entry.name)
         ]
         folders.sort(key=lambda entry: (entry.mtime_ns, entry.name), reverse=True)
         return [entry.name for entry in folders]

@@ -1,9 +1,8 @@
 """Worker process of `grep` (see `read_tools`), which matches lines against a regular expression.
 
 It runs as a script, without the rest of nanobot. Standard input: a JSON request, then for each file
-a JSON header and its content. Standard output: one JSON answer."""
-
-from __future__ import annotations
+a JSON header and its content. Standard output: one JSON answer. Annotations are not texts here,
+which `NamedTuple` would compile."""
 
 import json
 import re

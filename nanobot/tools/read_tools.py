@@ -199,7 +199,7 @@ def describe_entry(entry: FolderEntry) -> str:
 
 SECONDS = 10.0
 
-_CHOICE = re.compile(r"\{([^{}]*)\}")
+_CHOICE = r"\{([^{}]*)\}"
 _MAX_PATTERN, _MAX_CHOICES = 300, 64
 
 
@@ -222,7 +222,7 @@ def expand_choices(pattern: str) -> list[str]:
     waiting, done = [pattern], []
     while waiting:
         current = waiting.pop()
-        if (choice := _CHOICE.search(current)) is None:
+        if (choice := re.search(_CHOICE, current)) is None:
             done.append(current)
             continue
         before, after = current[: choice.start()], current[choice.end() :]

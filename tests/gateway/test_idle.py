@@ -39,6 +39,7 @@ ASLEEP = {
     "nanobot.app.sign_in", "nanobot.security.confine.stage",
     "nanobot.security.confine.autorun",
     "nanobot.security.confine.tree",
+    "yaml",  # without config.yaml
 }  # fmt: skip
 
 

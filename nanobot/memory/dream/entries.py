@@ -45,8 +45,8 @@ LOOKBACK = 100
 page from there. No prompt reaches over `/new`."""
 
 _RAW = {"raw": " (raw)"}
-_TITLE = re.compile(r"^\[\d{4}-\d\d-\d\d[ T]\d\d:\d\d\]\s*")
-_UNCONFIRMED = re.compile(r"\(from [^\n]*?, unconfirmed\) ")
+_TITLE = r"^\[\d{4}-\d\d-\d\d[ T]\d\d:\d\d\]\s*"
+_UNCONFIRMED = r"\(from [^\n]*?, unconfirmed\) "
 _LONGEST_LINE, _LONGEST_ENTRY = 1_000, 16_000
 """Characters."""
 _OWN_LINES = 60
@@ -118,7 +118,7 @@ def collect_lines(
     marked to keep are added whole, and their other lines if the entry is tainted."""
     if entry.type == "raw" and messages:
         return ["", *filter(None, map(render_raw_line, messages))]
-    summary = _TITLE.sub("", entry.summary.strip()).splitlines()
+    summary = re.sub(_TITLE, "", entry.summary.strip()).splitlines()
     facts = [f"- {fact}" for fact in entry.key_facts]
     own = [one for one in messages if one.own_words]
     kept = [f"- {' '.join(one.own_words.split())}" for one in own if one.kept]
@@ -150,7 +150,7 @@ def entry_of_note(day: date, text: str, zone: tzinfo | None) -> DreamEntry | Non
         return None
     said = [
         Message(
-            *("user", _UNCONFIRMED.sub("", block, count=1)),
+            *("user", re.sub(_UNCONFIRMED, "", block, count=1)),
             origin=NOTE if is_unconfirmed(block) else "",
         )
         for block in blocks

@@ -197,7 +197,7 @@ _MEMORY = "[search TEXT | why TEXT | importance 1-5 TEXT | pending | accept N | 
 _NOTE = "[TEXT | --undo]"
 _RESTORE = "--list | --version N | --to N"
 # Pending facts, by number or by code (see `PendingFact`).
-_NAMES = re.compile(r"(?:(?:\d{1,9}|[0-9a-f]{16})(?:[\s,]+|$))+")
+_NAMES = r"(?:(?:\d{1,9}|[0-9a-f]{16})(?:[\s,]+|$))+"
 _FEW = 5
 _NOT_FOUND = (
     "There is no message to mark. To mark one, reply to it with /note. To write a note, add its "
@@ -274,9 +274,9 @@ class MemoryCommands:
                 report = await service.pending(scope)
             case "importance":
                 return await self._importance(call, *rest.split(maxsplit=1))
-            case "accept" if _NAMES.fullmatch(rest):
+            case "accept" if re.fullmatch(_NAMES, rest):
                 return await self._decide(call, service.accept, rest)
-            case "drop" if _NAMES.fullmatch(rest):
+            case "drop" if re.fullmatch(_NAMES, rest):
                 return await self._decide(call, service.drop, rest)
             case _:
                 return Answer(f"Usage: /memory {_MEMORY}")

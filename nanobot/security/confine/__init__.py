@@ -5,16 +5,15 @@ It uses only the standard library, because its second half runs inside the sandb
 else is available. `__main__` runs outside: it finds repositories, starts a watcher and becomes the
 sandbox. `stage` runs inside before the command: it protects files, drops all privileges and becomes
 the command. Each command pays for both, so there are few imports: values are named tuples, because
-importing dataclasses takes as long as everything here.
+importing dataclasses takes as long as everything here. Their annotations are not texts, which
+`NamedTuple` would compile.
 
 The task is JSON in an environment variable, not in arguments, which everyone on the machine can
 read."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 DEVICES = ("null", "zero", "full", "random", "urandom")
 """The files of /dev that hold no data."""
@@ -87,7 +86,7 @@ class Spec(NamedTuple):
         return json.dumps(self)
 
     @classmethod
-    def of_text(cls, text: str) -> Spec:
+    def of_text(cls, text: str) -> Self:
         """Parse the text of `as_text`, with lists for tuples."""
         return cls(*json.loads(text))
 

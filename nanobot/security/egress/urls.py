@@ -101,11 +101,11 @@ def embedded_address_of(address: IPv6Address) -> IPv4Address:
 
 MAX_URL = 4_000
 _PORTS = {"http": 80, "https": 443}
-_URL = re.compile(r"(https?)://([^/?#]*)([^#]*)(?:#.*)?", re.IGNORECASE | re.DOTALL)
-_AUTHORITY = re.compile(r"(\[[^\[\]]*\]|[^:\[\]]*)(?::([0-9]{1,5}))?")
-_UNUSABLE = re.compile(r"[\x00-\x20\x7f-\xa0\\\u2028\u2029\ud800-\udfff]")
+_URL = r"(?is)(https?)://([^/?#]*)([^#]*)(?:#.*)?"
+_AUTHORITY = r"(\[[^\[\]]*\]|[^:\[\]]*)(?::([0-9]{1,5}))?"
+_UNUSABLE = r"[\x00-\x20\x7f-\xa0\\\u2028\u2029\ud800-\udfff]"
 _LABEL = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)")
-_NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")
+_NUMBER = r"[0-9]+|0x[0-9a-f]*"
 _KEPT = "%/:?[]@!$&'()*+,;=~-._"
 """Characters allowed in a path or query. All others are percent-encoded."""
 
@@ -144,18 +144,18 @@ class Url(Struct, frozen=True):
 def parse_url(text: str) -> Url:
     """Parse a URL. Raise `EgressRefused` if it is not plain."""
     text = text.strip()
-    match = _URL.fullmatch(text)
+    match = re.fullmatch(_URL, text)
     if match is None:
         raise EgressRefused(
             f"{printable(text)} is not a valid URL",
             hint="Write the full URL, with http:// or https://.",
         )
-    if len(text) > MAX_URL or _UNUSABLE.search(text):
+    if len(text) > MAX_URL or re.search(_UNUSABLE, text):
         raise _not_plain(text)
     scheme = match[1].lower()
     if "@" in match[2]:
         raise EgressRefused(f"{printable(text)}: URLs with a user name are not allowed")
-    authority = _AUTHORITY.fullmatch(match[2])
+    authority = re.fullmatch(_AUTHORITY, match[2])
     if authority is None:
         raise _not_plain(text)
     port = int(authority[2]) if authority[2] else _PORTS[scheme]
@@ -188,7 +188,7 @@ def parse_host(text: str) -> str:
         labels = name.split(".")
         if len(name) > 253 or not all(map(_LABEL.fullmatch, labels)):
             raise _no_host(text)
-        return str(IPv4Address(name)) if _NUMBER.fullmatch(labels[-1]) else name
+        return str(IPv4Address(name)) if re.fullmatch(_NUMBER, labels[-1]) else name
     except ValueError as error:
         raise _no_host(text) from error
 
