@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
 
@@ -234,19 +234,20 @@ class Exchanges:
             used = end.prompt_tokens, end.completion_tokens
             answer = Answer(reply, error, *used, answer.before, end.origin, name)
         is_deleted = False
-        if any(self._keeps(part.chat_id, event_id) for event_id in part.event_ids):
+        files = [one for one in part.event_ids if self._may_have_files(part.chat_id, one)]
+        if files or any(map(is_kept, part.event_ids)):
             try:
-                is_deleted = await asyncio.to_thread(_keep, records, part, answer)
+                is_deleted = await asyncio.to_thread(_keep, records, part, answer, files)
             except BaseException:
                 turn.parts.pop()  # the part will be delivered again
                 raise
         self._tell(part.chat_id, part.event_ids, AnswerEvent(answer, reply))
         return is_deleted
 
-    def _keeps(self, chat: str, event_id: str) -> bool:
-        """Return False if a request has neither a record nor files."""
+    def _may_have_files(self, chat: str, event_id: str) -> bool:
+        """Return False if a request certainly has no files."""
         waiting = self._waiting.get((chat, event_id))
-        return is_kept(event_id) or not waiting or any(one.has_files for one in waiting)
+        return not waiting or any(one.has_files for one in waiting)
 
     def _end(self, event: TurnEnded, turn: _Turn) -> None:
         turn.ended = event
@@ -272,11 +273,14 @@ class Exchanges:
         return self._turns[id]
 
 
-def _keep(records: Records, part: OutboundPart, answer: Answer) -> bool:
+def _keep(
+    records: Records, part: OutboundPart, answer: Answer, with_files: Collection[str]
+) -> bool:
     is_deleted = False
     for event_id in part.event_ids:
         id = record_id(part.chat_id, event_id)
         if is_kept(event_id):
             is_deleted = records.answer(id, answer) or is_deleted
-        records.drop_files(id)
+        if event_id in with_files:
+            records.drop_files(id)
     return is_deleted
