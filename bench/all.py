@@ -42,6 +42,7 @@ BENCHES = (
     Bench("turns"),
     Bench("flat"),
     Bench("http"),
+    Bench("api"),
     Bench("web"),
     Bench("background", quick=("--turns", "20")),
     Bench("burst"),

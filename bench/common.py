@@ -18,12 +18,12 @@ from pathlib import Path
 from loguru import logger
 
 from nanobot.app.gateway import Gateway
+from nanobot.channel import Channel
 from nanobot.config.load import load_settings
 from nanobot.messages import Message
 from nanobot.providers.offline.model import OfflineModel
 from nanobot.providers.port import CallOptions, Prompt, Provider, Reply, TextSink
 from nanobot.session.records import Metadata, encode, stem_of
-from nanobot.testing.channel import FakeChannel
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -48,9 +48,9 @@ class Instant:
 
 @contextlib.asynccontextmanager
 async def gateway(
-    home: Path, provider: Provider | None, channel: FakeChannel, **environ: str
+    home: Path, provider: Provider | None, *channels: Channel, **environ: str
 ) -> AsyncIterator[Gateway]:
-    """Run a whole nanobot in this process, whose channel admits everyone.
+    """Run a whole nanobot in this process, whose channels admit everyone.
 
     Conversations stay within the model's context window, because a turn is measured and not
     consolidation."""
@@ -59,7 +59,7 @@ async def gateway(
         settings,
         provider=provider,
         learner=OfflineModel(),
-        channels=(channel,),
+        channels=channels,
         admit_everyone=True,
     )
     logger.remove()
