@@ -30,7 +30,7 @@ from typing import Any
 
 from loguru import logger
 from msgspec import Struct
-from telegram import Bot, LinkPreviewOptions
+from telegram import Bot, TelegramObject
 from telegram.error import (
     BadRequest,
     ChatMigrated,
@@ -293,6 +293,10 @@ def slim_message(message: object) -> dict[str, object] | None:
     return {"message_id": number, "date": 1, "chat": {"id": 1, "type": "private"}}
 
 
+def dump_json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, default=TelegramObject.to_dict)
+
+
 ALLOWED_UPDATES = (
     "message",
     "edited_message",
@@ -301,7 +305,7 @@ ALLOWED_UPDATES = (
     "message_reaction",
 )
 BATCH = 100
-NO_LINK_PREVIEW = LinkPreviewOptions(is_disabled=True)
+NO_LINK_PREVIEW = '{"is_disabled": true}'
 """Link previews are off: they would fill a reply that quotes ten pages, and fetch pages that a
 manipulated model names."""
 
@@ -375,13 +379,20 @@ class TelegramClient:
         username = result.get("username")  # other servers may omit it
         return Identity(result["id"], username if isinstance(username, str) else "")
 
-    async def send_rich(self, chat_id: int, blocks: object, fields: Mapping[str, str]) -> int:
-        """Send `blocks` (see `rich`) as a rich message, which the library does not support. Return
-        its id. `fields` are the other parameters. Raises `InvalidToken` also if the server has no
-        such method."""
-        message = json.dumps({"blocks": blocks}, ensure_ascii=False)
-        fields = {"chat_id": str(chat_id), "rich_message": message, **fields}
-        result, _ = await self._calls.post(f"{self._url}/sendRichMessage", fields)
+    async def call(self, method: str, fields: Mapping[str, object]) -> object:
+        """Call a method without files, and return its result. Parameters of None are left out. The
+        library's own methods take ten times as long."""
+        form = {
+            name: value if isinstance(value, str) else dump_json(value)
+            for name, value in fields.items()
+            if value is not None
+        }
+        result, _ = await self._calls.post(f"{self._url}/{method}", form)
+        return result
+
+    async def send(self, method: str, fields: Mapping[str, object]) -> int:
+        """Call a method that sends a message. Return the message's id."""
+        result = await self.call(method, fields)
         number = result.get("message_id") if isinstance(result, dict) else None
         if not isinstance(number, int):
             raise MaybeSent("the answer did not come from Telegram")

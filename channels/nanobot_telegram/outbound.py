@@ -183,19 +183,19 @@ class Outbound:
         library's errors."""
         place, message_id = self._chats.current(part.chat_id), number(receipt.platform_id)
         text = render_part(replace(part, content=f"{part.content}\n\n{outcome}"), plain=False)
-        bot = self._client.bot
         if not part.media and utf16_length(text.text) <= TEXT_LIMIT:
+            fields = {
+                "chat_id": place,
+                "message_id": message_id,
+                "text": text.text,
+                "entities": text.entities or None,
+                "link_preview_options": NO_LINK_PREVIEW,
+            }
             with suppress(BadRequest):
-                await bot.edit_message_text(
-                    text.text,
-                    place,
-                    message_id,
-                    entities=text.entities or None,
-                    link_preview_options=NO_LINK_PREVIEW,
-                )
+                await self._client.call("editMessageText", fields)
                 return
         try:
-            await bot.edit_message_reply_markup(place, message_id)
+            await self._client.bot.edit_message_reply_markup(place, message_id)
         except BadRequest as error:
             if "not modified" not in str(error):  # it has no buttons any more
                 raise
@@ -261,27 +261,30 @@ class Outbound:
 
     async def _send_text(self, part: OutboundPart, to: Attempt) -> int:
         text = render_part(part, plain=to.plain)
-        message = await self._client.bot.send_message(
-            to.chat_id,
-            text.text,
-            entities=text.entities or None,
-            reply_markup=build_keyboard(part.buttons),
-            link_preview_options=NO_LINK_PREVIEW,
-            message_thread_id=to.thread,
-            reply_parameters=to.reply,
-            api_kwargs=None if to.only is None else {"receiver_user_id": to.only},
-        )
-        return message.message_id
+        content = {
+            "text": text.text,
+            "entities": text.entities or None,
+            "link_preview_options": NO_LINK_PREVIEW,
+            "receiver_user_id": to.only,
+        }
+        return await self._send("sendMessage", part, to, content)
 
     async def _send_rich(self, part: OutboundPart, to: Attempt) -> int:
-        fields: dict[str, str] = {}
-        if to.thread is not None:
-            fields["message_thread_id"] = str(to.thread)
-        if to.reply is not None:
-            fields["reply_parameters"] = to.reply.to_json()
-        if (keyboard := build_keyboard(part.buttons)) is not None:
-            fields["reply_markup"] = keyboard.to_json()
-        return await self._client.send_rich(to.chat_id, to.blocks, fields)
+        """Send a rich message, which the library does not support. Raises `InvalidToken` also if
+        the server has no such method."""
+        content = {"rich_message": {"blocks": to.blocks}}
+        return await self._send("sendRichMessage", part, to, content)
+
+    async def _send(
+        self, method: str, part: OutboundPart, to: Attempt, content: Mapping[str, object]
+    ) -> int:
+        place = {
+            "chat_id": to.chat_id,
+            "message_thread_id": to.thread,
+            "reply_parameters": to.reply,
+            "reply_markup": build_keyboard(part.buttons),
+        }
+        return await self._client.send(method, {**place, **content})
 
     def _at_new_id(self, part: OutboundPart, attempt: Attempt, new_id: int) -> Attempt:
         try:

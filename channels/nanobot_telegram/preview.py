@@ -21,7 +21,6 @@ from hashlib import sha256
 from loguru import logger
 from msgspec import Struct, field
 from telegram import MessageEntity
-from telegram.constants import ChatAction
 from telegram.error import Forbidden
 
 from nanobot.bus.events import (
@@ -41,7 +40,7 @@ from nanobot_telegram.chats import Chats, number
 from nanobot_telegram.client import NO_LINK_PREVIEW, Flooded, TelegramClient
 from nanobot_telegram.markdown import ENTITY_LIMIT, TEXT_LIMIT, FormattedText, render
 
-_TYPING_AFTER = 0.4  # seconds; a quicker answer needs no typing
+_FIRST_PAUSE = 0.4  # seconds; a quicker answer needs no progress
 _TYPING_PACE = 4.0
 _DRAFT_PACE = 0.5
 _READING_PAUSE = 1.0  # a prompt that is read faster needs no progress
@@ -180,7 +179,8 @@ class Previews:
     async def finish(self, chat_id: str) -> None:
         """End the calls of finished turns before a send, so that nothing of them is shown after
         it."""
-        over = [turn.task for turn in self._in(chat_id) if turn.is_over and turn.task]
+        calling = [turn for turn in self._in(chat_id) if turn.is_over and turn.is_calling]
+        over = [turn.task for turn in calling if turn.task]
         if over:
             with suppress(TimeoutError):
                 await with_timeout(self._clock, _GRACE, asyncio.wait(over))
@@ -201,21 +201,21 @@ class Previews:
 
     async def _show(self, turn: _Turn) -> None:
         """Show a turn until it ends: its text if there is any, otherwise typing."""
-        await self._clock.sleep(self._quiet_for(turn.chat_id))
-        now = self._clock.monotonic()
-        typing_due, has_draft = now + _TYPING_AFTER, False
+        await self._clock.sleep(max(_FIRST_PAUSE, self._quiet_for(turn.chat_id)))
+        now = typing_due = self._clock.monotonic()
+        has_draft = False
         while not turn.is_over and now < turn.heard_at + _SILENT:
             turn.changed.clear()
             is_text_due = turn.text_due() <= now
             is_typing = turn.shows_typing and not (has_draft and turn.has_content)
-            if is_typing and typing_due <= now:
-                turn.shows_typing = await self._attempt(turn, self._type(turn))
-                typing_due = self._clock.monotonic() + _TYPING_PACE
-            elif is_text_due:
+            if is_text_due:
                 has_draft = turn.shows_text = await self._attempt(turn, self._draft(turn))
                 typing_due = self._clock.monotonic()
                 if has_draft:
                     await self._after_draft(turn)
+            elif is_typing and typing_due <= now:
+                turn.shows_typing = await self._attempt(turn, self._type(turn))
+                typing_due = self._clock.monotonic() + _TYPING_PACE
             else:
                 due = min(typing_due if is_typing else now + _SILENT, turn.text_due())
                 with suppress(TimeoutError):
@@ -268,33 +268,33 @@ class Previews:
         return False
 
     async def _type(self, turn: _Turn) -> None:
-        await self._client.bot.send_chat_action(
-            self._chats.current(turn.chat_id),
-            ChatAction.TYPING,
-            message_thread_id=number(turn.thread_id),
-        )
+        fields = {"action": "typing", **self._place(turn.chat_id, turn.thread_id)}
+        await self._client.call("sendChatAction", fields)
 
     async def _draft(self, turn: _Turn) -> None:
         shown = turn.render()
         if shown.text.strip():
-            await self._client.bot.send_message_draft(
-                self._chats.current(turn.chat_id),
-                turn.draft_id,
-                shown.text,
-                message_thread_id=number(turn.thread_id),
-                entities=shown.entities or None,
-            )
+            fields = {
+                "draft_id": turn.draft_id,
+                "text": shown.text,
+                "entities": shown.entities or None,
+                **self._place(turn.chat_id, turn.thread_id),
+            }
+            await self._client.call("sendMessageDraft", fields)
 
     async def _send(self, chat_id: str, notice: Notice) -> None:
         shown = render_preview(notice.text)
-        await self._client.bot.send_message(
-            self._chats.current(chat_id),
-            shown.text,
-            entities=shown.entities or None,
-            disable_notification=True,
-            message_thread_id=number(notice.thread_id),
-            link_preview_options=NO_LINK_PREVIEW,
-        )
+        fields = {
+            "text": shown.text,
+            "entities": shown.entities or None,
+            "disable_notification": True,
+            "link_preview_options": NO_LINK_PREVIEW,
+            **self._place(chat_id, notice.thread_id),
+        }
+        await self._client.send("sendMessage", fields)
+
+    def _place(self, chat_id: str, thread_id: str) -> dict[str, object]:
+        return {"chat_id": self._chats.current(chat_id), "message_thread_id": number(thread_id)}
 
 
 def end_turn(turn: _Turn) -> None:

@@ -29,7 +29,7 @@ from nanobot_telegram.client import Flooded, TelegramClient
 SEEN, WORKING, DONE, NOTHING = "👀", "⚡", "👍", ""
 """No reaction asks to keep a message."""
 
-_DELAY = 0.5  # seconds; a quick answer needs only its last mark
+_DELAY = 0.6  # seconds; a quick answer needs only its last mark
 _PACE = 0.25  # seconds between two calls
 _PATIENCE = 10.0  # seconds for one call
 _MESSAGES = 500  # remembered messages
@@ -105,9 +105,12 @@ class Reactions:
         chat_id, message_id = key
         wanted = mark.wanted
         try:
-            call = self._client.bot.set_message_reaction(
-                self._chats.current(chat_id), message_id, wanted or None
-            )
+            fields = {
+                "chat_id": self._chats.current(chat_id),
+                "message_id": message_id,
+                "reaction": [{"type": "emoji", "emoji": wanted}] if wanted else None,
+            }
+            call = self._client.call("setMessageReaction", fields)
             await with_timeout(self._clock, _PATIENCE, call)
             mark.shown = wanted
         except Flooded as error:

@@ -24,7 +24,7 @@ from nanobot.testing import FakeClock
 from tests.channels.telegram.sending import GROUP, PERSON, Rig, set_up_rig, start_rig, until
 from tests.doubles.telegram import FakeTelegram
 
-TYPING_AFTER = 0.4
+FIRST_PAUSE = 0.4
 
 
 @pytest.fixture
@@ -59,8 +59,11 @@ def notice(words: str, chat: int = PERSON) -> Progress:
 
 
 async def show(rig: Rig, *events: Progress) -> None:
+    """Report the events. A new turn then takes longer than an answer that needs no progress."""
     for event in events:
         await rig.previews.show_progress(event)
+    if any(isinstance(event, TurnStarted) for event in events):
+        await rig.clock.advance(FIRST_PAUSE)
 
 
 async def at_rest(rig: Rig, chats: int = 1) -> None:
@@ -80,17 +83,11 @@ async def wait_for_typing(rig: Rig, count: int) -> None:
     await rig.telegram.wait_for(lambda: len(rig.telegram.actions()) == count)
 
 
-async def begin_typing(rig: Rig, count: int = 1) -> None:
-    """Let the turn take so long that the bot types."""
+async def test_a_quick_answer_needs_no_progress(rig: Rig) -> None:
+    for event in (start(), text("Hello")):
+        await rig.previews.show_progress(event)
     await at_rest(rig)
-    await rig.clock.advance(TYPING_AFTER)
-    await wait_for_typing(rig, count)
-
-
-async def test_a_quick_answer_needs_no_typing(rig: Rig) -> None:
-    await show(rig, start())
-    await at_rest(rig)
-    await rig.clock.advance(TYPING_AFTER - 0.01)
+    await rig.clock.advance(FIRST_PAUSE - 0.01)
     await show(rig, end())
     await rig.clock.advance(60)
     assert rig.telegram.calls == []
@@ -98,7 +95,6 @@ async def test_a_quick_answer_needs_no_typing(rig: Rig) -> None:
 
 async def test_the_bot_types_every_four_seconds_until_text_flows(rig: Rig) -> None:
     await show(rig, start())
-    await begin_typing(rig)
     for count in (1, 2, 3):
         await wait_for_typing(rig, count)
         await at_rest(rig)
@@ -117,7 +113,7 @@ async def test_the_bot_types_every_four_seconds_until_text_flows(rig: Rig) -> No
 
 async def test_the_bot_stops_typing_when_the_turn_ends(rig: Rig) -> None:
     await show(rig, start())
-    await begin_typing(rig)
+    await rig.telegram.wait_for(rig.telegram.actions)
     await at_rest(rig)
     await show(rig, end())
     await rig.clock.advance(60)
@@ -171,7 +167,7 @@ async def test_a_turn_of_which_nothing_is_heard_is_given_up_after_an_hour(rig: R
 
 async def test_hundreds_of_pieces_a_second_cost_few_calls(rig: Rig) -> None:
     await show(rig, start())
-    await begin_typing(rig)
+    await rig.telegram.wait_for(rig.telegram.actions)
     for _ in range(8):
         await show(rig, *(text("word ") for _ in range(100)))
         await rig.clock.advance(0.25)
@@ -217,7 +213,7 @@ async def test_how_far_a_long_prompt_is_read_is_shown_until_the_reply_begins(rig
 
 async def test_when_the_prompt_is_read_the_bot_types_again(rig: Rig) -> None:
     await show(rig, start(), reading(1_900))
-    await begin_typing(rig)
+    await wait_for_typing(rig, 1)
     await at_rest(rig)
     await rig.clock.advance(1)
     await wait_for_draft(rig, "reading 1,900 of 2,750 tokens")
@@ -245,7 +241,7 @@ async def test_a_draft_is_sent_again_before_telegram_lets_it_vanish(rig: Rig) ->
 
 async def test_a_flood_stops_previews_for_the_turn_and_for_as_long_as_told(rig: Rig) -> None:
     await show(rig, start())
-    await begin_typing(rig)
+    await rig.telegram.wait_for(rig.telegram.actions)
     await at_rest(rig)
     rig.telegram.flood(PERSON, 30)
     await show(rig, text("one"))
@@ -263,7 +259,7 @@ async def test_a_flood_stops_previews_for_the_turn_and_for_as_long_as_told(rig: 
 
 async def test_a_flood_told_to_a_send_quiets_the_previews_too(rig: Rig) -> None:
     await show(rig, start())
-    await begin_typing(rig)
+    await rig.telegram.wait_for(rig.telegram.actions)
     await at_rest(rig)
     rig.telegram.fail("sendMessage", 429, parameters={"retry_after": 9})
     with pytest.raises(SendLater):
@@ -288,7 +284,7 @@ async def test_drafts_that_fail_leave_typing(rig: Rig) -> None:
 async def test_without_previews_there_is_typing_only(tmp_path: Path) -> None:
     async with set_up_rig(tmp_path, previews=False) as rig:
         await show(rig, start(), text("one"))
-        await begin_typing(rig)
+        await rig.telegram.wait_for(rig.telegram.actions)
         await at_rest(rig)
         await rig.clock.advance(4)
         await wait_for_typing(rig, 2)
@@ -297,8 +293,6 @@ async def test_without_previews_there_is_typing_only(tmp_path: Path) -> None:
 
 async def test_in_a_group_there_is_typing_only(rig: Rig) -> None:
     await show(rig, start(chat=GROUP), text("one", chat=GROUP), tool("searching", chat=GROUP))
-    await at_rest(rig)
-    await rig.clock.advance(TYPING_AFTER)
     await rig.telegram.wait_for(lambda: rig.telegram.actions(GROUP))
     await at_rest(rig)
     await rig.clock.advance(30)
@@ -330,7 +324,7 @@ async def test_a_draft_under_way_is_there_before_the_reply_and_not_after_it(rig:
         await wait_for_draft(rig, "one")
         assert rig.telegram.texts() == []
     assert rig.telegram.texts() == ["one"]
-    assert rig.clock.monotonic() == 0
+    assert rig.clock.monotonic() == FIRST_PAUSE
 
 
 async def test_a_draft_that_hangs_holds_the_reply_up_for_a_second_and_no_other_chat(
@@ -376,8 +370,6 @@ async def test_a_notice_is_said_once_a_minute(rig: Rig) -> None:
 async def test_a_chat_that_refuses_us_is_shown_nothing(rig: Rig) -> None:
     rig.telegram.fail("sendChatAction", 403, "Forbidden: bot was blocked by the user")
     await show(rig, start())
-    await at_rest(rig)
-    await rig.clock.advance(TYPING_AFTER)
     await until(lambda: rig.chats.is_unreachable(str(PERSON)))
     await show(rig, text("one"), notice("two"), end(), start("t2"))
     await rig.clock.advance(30)
@@ -388,7 +380,8 @@ async def test_the_more_chats_show_text_the_slower_each_does(rig: Rig) -> None:
     chats = range(101, 116)
     for chat in chats:
         rig.telegram.person(chat)
-        await show(rig, start(f"t{chat}", chat), text("one", f"t{chat}", chat))
+    begun = [start(f"t{chat}", chat) for chat in chats]
+    await show(rig, *begun, *(text("one", f"t{chat}", chat) for chat in chats))
     for chat in chats:
         await wait_for_draft(rig, "one", chat)
     await at_rest(rig, len(chats))
@@ -424,12 +417,10 @@ async def test_a_reply_is_delivered_while_the_previews_close(tmp_path: Path) -> 
     async with FakeTelegram() as telegram, start_rig(tmp_path, telegram, clock=clock) as rig:
         telegram.person(8)
         await show(rig, start())
-        await begin_typing(rig)
+        await wait_for_typing(rig, 1)
         await at_rest(rig)
         telegram.hang("sendChatAction", chat=8)
         await show(rig, start("t2", 8))
-        await at_rest(rig, 2)
-        await clock.advance(TYPING_AFTER)
         await telegram.wait_for(lambda: len(telegram.calls_of("sendChatAction")) == 2)
         rig.showing.cancel()
         await clock.stopping.wait()
@@ -441,5 +432,4 @@ async def test_a_reply_is_delivered_while_the_previews_close(tmp_path: Path) -> 
 
 async def test_a_chat_that_is_none_harms_nobody(rig: Rig) -> None:
     await show(rig, TurnStarted("telegram", "nowhere", "t1"), start("t2"))
-    await at_rest(rig, 2)
-    await begin_typing(rig)
+    await rig.telegram.wait_for(rig.telegram.actions)

@@ -15,7 +15,7 @@ from tests.channels.telegram.support import RecordingHost, WatchedClock, running
 from tests.doubles.telegram import FakeTelegram
 
 PERSON, GROUP = 7, -42
-DELAY = 0.5
+DELAY = 0.6
 PACE = 0.25
 
 

@@ -326,6 +326,8 @@ async def test_no_draft_is_shown_after_the_answer(
     gate = Gate()
     async with talking(tmp_path, telegram, Writer(repeat, gate), clock=clock):
         telegram.say("one")
+        await clock.until_asked(0.4)  # nothing is shown before
+        await clock.advance(0.4)
         await telegram.wait_for(lambda: telegram.drafts(OWNER))
         held = telegram.hang("sendMessageDraft")
         for seconds in (0.5, 19.5):  # the pace of drafts, and the rest of its life
