@@ -80,7 +80,7 @@ async def test_what_cannot_be_shortened_is_not_asked_again(tmp_path: Path) -> No
     channel = FakeChannel()
     model = ScriptedModel(fails(ContextTooLong("too long", status=400, tokens=90_000, window=512)))
     async with running(tmp_path, model, channel):
-        assert "doesn't fit the model's context window" in await channel.ask("hi")
+        assert "doesn't fit in the model's context window" in await channel.ask("hi")
     assert len(model.prompts) == 1
 
 
