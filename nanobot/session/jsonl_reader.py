@@ -224,9 +224,7 @@ def build_contents(
     epoch = epochs[-1].id if epochs else newest.epoch
     bound = max(consolidated, seq_of_epoch(epoch))
     gone = pick(Retraction, records)
-    left = [message for message in messages if message.seq > bound]
-    if gone:
-        left = [one for one in left if not any(mark.covers(one) for mark in gone)]
+    left = without_retracted((message for message in messages if message.seq > bound), gone)
     times = [message.timestamp for message in messages if message.timestamp]
     return Contents(
         created_at=newest.created_at or next(iter(times), now),
@@ -240,6 +238,12 @@ def build_contents(
         next_seq=max(newest.first_seq, highest + 1, bound + 1),
         is_half_archived=0 < newest.first_seq <= archived,
     )
+
+
+def without_retracted(messages: Iterable[Message], gone: Sequence[Retraction]) -> Iterable[Message]:
+    if not gone:
+        return messages
+    return (one for one in messages if not any(mark.covers(one) for mark in gone))
 
 
 def pick(kind: type[T], records: Iterable[object]) -> list[T]:

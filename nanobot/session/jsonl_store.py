@@ -19,7 +19,7 @@ from nanobot.session.archive import (
     records_of,
 )
 from nanobot.session.catalogue import ARCHIVE, SessionCatalogue
-from nanobot.session.jsonl_reader import key_in, load, newest_metadata
+from nanobot.session.jsonl_reader import key_in, load, newest_metadata, without_retracted
 from nanobot.session.jsonl_writer import SessionFile, Writer, append_lines
 from nanobot.session.records import (
     SUFFIX,
@@ -128,7 +128,7 @@ class JsonlStore:
         records = list(self._records(key, first, last))
         gone = [record for record in records if isinstance(record, Retraction)]
         messages = [record for record in records if isinstance(record, Message)]
-        left = [one for one in messages if not any(retraction.covers(one) for retraction in gone)]
+        left = without_retracted(messages, gone)
         return with_marks(left, (record for record in records if isinstance(record, Mark)))
 
     def metadata_of(self, key: str) -> Mapping[str, JsonValue]:

@@ -26,6 +26,7 @@ from msgspec import Struct, field
 from nanobot.clock import Backoff, Clock
 from nanobot.errors import StorageError
 from nanobot.io import (
+    FENCE,
     FileOps,
     FileState,
     make_folder,
@@ -89,8 +90,8 @@ def append_lines(
             is_new = False
     own_file(file)
     with open_regular(file.path, os.O_RDWR | os.O_APPEND) as descriptor:
-        before = None if is_new else FileState.of(os.fstat(descriptor))
-        size = os.fstat(descriptor).st_size
+        status = os.fstat(descriptor)
+        before, size = None if is_new else FileState.of(status), status.st_size
         if verify or file.in_doubt:
             data = find_missing(descriptor, data, archived)
         prefix, base = prepare_end(files, file, descriptor, size, data, now)
@@ -112,6 +113,8 @@ def append_lines(
 
 def own_file(file: SessionFile) -> None:
     """Make this process the creator of the file's inode, in a team. The known state stays valid."""
+    if not FENCE.epoch:
+        return
     before = state_of(file.path)
     own_inode(file.path)
     if before == file.known and file.known is not None:
@@ -203,9 +206,10 @@ class Writer:
         self._backlogs: dict[SessionFile, _Backlog] = {}
         self._jobs: list[SessionFile] = []
         self._background = Background()
-        self._writing: asyncio.Task[None] | None = None
         self._pause: asyncio.Task[None] | None = None
-        self._again, self._closing = asyncio.Event(), False
+        self._written = asyncio.Event()
+        self._written.set()
+        self._again = self._closing = False
         self._backoff = Backoff(clock, _LONGEST_PAUSE)
 
     def append(self, file: SessionFile, lines: bytes) -> asyncio.Future[None]:
@@ -213,7 +217,9 @@ class Writer:
         if self._closing:
             raise RuntimeError("the sessions are closed")
         written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        backlog = self._backlogs.setdefault(file, _Backlog())
+        backlog = self._backlogs.get(file)
+        if backlog is None:
+            backlog = self._backlogs[file] = _Backlog()
         backlog.lines.append(lines)
         backlog.written.append(written)
         if not backlog.reason:
@@ -250,16 +256,16 @@ class Writer:
 
     def retry(self) -> None:
         """Retry all backlogs, even if they fail in the current attempt."""
-        self._again.set()
-        if self._backlogs and (self._writing is None or self._writing.done()):
-            self._writing = self._background.start(self._write_all(), name="session writes")
+        self._again = True
+        if self._backlogs and self._written.is_set():
+            self._written.clear()
+            self._write_soon()
 
     async def close(self) -> None:
         """Try everything once more and end the thread."""
         self._closing = True
         self.retry()
-        if self._writing is not None:
-            await asyncio.wait((self._writing,))
+        await self._written.wait()
         for file, backlog in self._backlogs.items():
             error = StorageError(file.path, "it could not be written before the shutdown")
             for written in backlog.written:
@@ -271,34 +277,50 @@ class Writer:
         await self._background.drain(0)
         await asyncio.to_thread(self._thread.shutdown)
 
-    async def _write_all(self) -> None:
-        """Write until nothing is pending. Failed files are retried when other lines arrive, on
-        `retry`, and after a pause."""
-        while self._backlogs:
-            self._again.clear()
-            if self._gather and not self._closing:
-                await asyncio.sleep(self._gather)
-            ready = sorted(self._backlogs, key=lambda file: bool(self._backlogs[file].reason))
-            errors: dict[SessionFile, StorageError] = {}
-            for at in range(0, len(ready), _MOST_FILES):
-                errors |= await self._write_batch(ready[at : at + _MOST_FILES])
-            if not errors:
-                self._backoff.reset()
-            elif not self._closing:
-                if self._pause is None or self._pause.done():
-                    self._pause = self._background.start(self._retry_later(), name="retry")
-                await self._again.wait()
-            elif not self._again.is_set():
-                return
+    def _write_soon(self) -> None:
+        """Write all that is pending, after the time in which lines gather."""
+        if self._gather and not self._closing:
+            asyncio.get_running_loop().call_later(self._gather, self._write_all)
+        else:
+            self._write_all()
 
-    async def _write_batch(self, files: Sequence[SessionFile]) -> dict[SessionFile, StorageError]:
-        """Write the pending lines of these files. Return the errors by file."""
-        batch = {file: self._backlogs[file].lines.copy() for file in files}
+    def _write_all(self) -> None:
+        """Write all that is pending, and again until nothing is. Failed files are retried when
+        other lines arrive, on `retry`, and after a pause."""
+        self._again = False
+        ready = sorted(self._backlogs, key=lambda file: bool(self._backlogs[file].reason))
+        self._write(ready, False)
+
+    def _write(self, ready: Sequence[SessionFile], has_failed: bool) -> None:
+        """Write the pending lines of these files, some at a time. `has_failed`: another file
+        did."""
+        batch = {file: self._backlogs[file].lines.copy() for file in ready[:_MOST_FILES]}
         loop = asyncio.get_running_loop()
-        errors = await loop.run_in_executor(self._thread, self._append, batch)
-        for file, lines in batch.items():
-            self._settle(file, len(lines), errors.get(file))
-        return errors
+
+        def finish(errors: Mapping[SessionFile, StorageError]) -> None:
+            for file, lines in batch.items():
+                self._settle(file, len(lines), errors.get(file))
+            if left := ready[_MOST_FILES:]:
+                self._write(left, has_failed or bool(errors))
+            else:
+                self._end_round(has_failed or bool(errors))
+
+        def work() -> None:
+            errors = self._append(batch)
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(finish, errors)
+
+        self._thread.submit(work)  # a task that waits for it would cost more than all of this
+
+    def _end_round(self, has_failed: bool) -> None:
+        if not has_failed:
+            self._backoff.reset()
+        elif not self._closing and (self._pause is None or self._pause.done()):
+            self._pause = self._background.start(self._retry_later(), name="retry")
+        if self._backlogs and (self._again or not has_failed):
+            self._write_soon()
+        else:
+            self._written.set()
 
     def _settle(self, file: SessionFile, count: int, error: StorageError | None) -> None:
         """Record that the first `count` lines for `file` are durable or failed."""
@@ -321,7 +343,7 @@ class Writer:
 
     async def _retry_later(self) -> None:
         await self._backoff.wait()
-        self._again.set()
+        self.retry()
 
     def _run(self, work: Callable[[], T]) -> T:
         try:
