@@ -43,6 +43,7 @@ BENCHES = (
     Bench("flat"),
     Bench("http"),
     Bench("api"),
+    Bench("telegram"),
     Bench("web"),
     Bench("background", quick=("--turns", "20")),
     Bench("burst"),
