@@ -185,7 +185,7 @@ class MemoryPlay:
             for kind in "cd":
                 await self._tell(scope, f"{scope}{kind}{number}")
             await self._say(scope, "hello")
-            await self._until(scope, "/compact", "consolidated|[Nn]othing")
+            await self._until(scope, "/compact", "[Cc]onsolidated|[Nn]othing")
             self._type(scope, f"{scope}h{number}")
             await self._until(scope, "/dream", "dreaming I learned|[Nn]othing new")
             if number % 2:

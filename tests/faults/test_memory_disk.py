@@ -50,6 +50,6 @@ async def test_a_consolidation_that_the_disk_refuses_leaves_the_conversation_as_
             refused = await channel.ask("/compact")
         assert "File too large" in refused
         assert (workspace.path / HISTORY).stat().st_size == size
-        assert "consolidated" in await channel.ask("/compact")
+        assert "Consolidated" in await channel.ask("/compact")
     (entry,) = HistoryLog(workspace, SystemClock()).entries(1)
     assert [message.seq for message in read_stored(tmp_path)] == [entry.first, entry.last] == [1, 2]
