@@ -110,7 +110,7 @@ class Programs:
         self, find: FindSandbox, folder: Path, *, at_once: int = 2, megabytes: int = 600
     ) -> None:
         self._find, self._folder, self._megabytes = find, folder, megabytes
-        self._turnstile, self._making = asyncio.Semaphore(at_once), asyncio.Lock()
+        self._turnstile = asyncio.Semaphore(at_once)
         self._swept = False
 
     @asynccontextmanager
@@ -119,8 +119,8 @@ class Programs:
         without a sandbox, and `StorageError`."""
         async with self._hold_slot(program):
             sandbox = await self._sandbox(program)
-            async with self._making:  # the first cleanup must not remove a folder in use
-                folder = await asyncio.to_thread(self._make_folder)
+            await self._sweep()
+            folder = self._make_folder()  # on the loop, so that a cancellation leaves none
             try:
                 async with asyncio.timeout(program.seconds):
                     yield Desk(folder, sandbox, program, self._megabytes)
@@ -153,12 +153,16 @@ class Programs:
             raise VoiceFailed(f"there is no sandbox to run {program.name} in", hint=found.problem)
         return found.sandbox
 
+    async def _sweep(self) -> None:
+        """Remove the folders that a killed process left, once for each process."""
+        if not self._swept:
+            self._swept = True
+            left = list(self._folder.iterdir()) if self._folder.is_dir() else []
+            for folder in left:  # by name, because programs may start in the meantime
+                await asyncio.to_thread(remove_folder, folder)
+
     def _make_folder(self) -> Path:
-        """Make a folder. The first call removes folders that a killed process left."""
         with storage_errors(self._folder):
-            if not self._swept:
-                self._swept = True  # once for each process
-                remove_folder(self._folder)
             make_folder(self._folder)
             return Path(tempfile.mkdtemp(dir=self._folder))
 

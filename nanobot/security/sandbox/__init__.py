@@ -320,7 +320,10 @@ def identify_process() -> str:
 
 async def verify_sandbox(sandbox: Sandbox) -> str:
     """Return the problem of a sandbox, or an empty text if it holds."""
-    with tempfile.TemporaryDirectory(prefix="nanobot-canary-") as folder, ExitStack() as stack:
+    with ExitStack() as stack:
+        # A killed probe may still write: that must not replace the result or a cancellation.
+        made = tempfile.TemporaryDirectory(prefix="nanobot-canary-", ignore_cleanup_errors=True)
+        folder = stack.enter_context(made)
         outside, workspace = Path(folder, "outside"), Path(folder, "workspace")
         project = workspace / "project" / ".git"
         for path in (outside, project, workspace / "work"):
