@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -218,10 +218,14 @@ def apply_overrides(document: ConfigDocument, variables: Mapping[str, Variable])
         if path := paths.get(name) or path_of_entry(name):
             document.override(path, parse_override(value, place, tuple(path), document), place)
         else:
-            ends = [one.removeprefix(PREFIX) for one in (*paths, HOME)]
-            near = nearest(name.removeprefix(PREFIX), ends)
-            hint = f"Did you mean {PREFIX}{near}?" if near else "See `nanobot config schema`."
+            hint = suggest_variable(name, (*paths, HOME))
             document.problem_at(place, name, "this variable matches no key", hint)
+
+
+def suggest_variable(name: str, known: Iterable[str]) -> str:
+    """Return a hint for an unknown variable."""
+    near = nearest(name.removeprefix(PREFIX), [one.removeprefix(PREFIX) for one in known])
+    return f"Did you mean {PREFIX}{near}?" if near else "See `nanobot config schema`."
 
 
 def parse_override(text: str, place: ConfigPlace, path: KeyPath, document: ConfigDocument) -> Value:

@@ -18,7 +18,7 @@ import tarfile
 import unicodedata
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path, PurePosixPath
 
 from msgspec import Struct
@@ -120,9 +120,8 @@ def find_skill_folder(archive: Archive, files: Iterable[str], folder: str) -> st
     """Return the folder of the only matching skill. Raise `NanobotError`."""
     paths = map(PurePosixPath, files)
     found = {str(path.parent) for path in paths if is_main(path.name)}
-    outer = (one for one in found if not any(is_within(one, other) for other in found))
     wanted = f"/{folder.strip('/')}".rstrip("/")
-    homes = sorted(home for home in outer if f"/{home}".endswith(wanted))
+    homes = sorted(home for home in select_outer(found) if f"/{home}".endswith(wanted))
     if len(homes) == 1:
         return homes[0]
     name = printable(archive.name)
@@ -131,6 +130,13 @@ def find_skill_folder(archive: Archive, files: Iterable[str], folder: str) -> st
         raise NanobotError(f"{name} contains no {MAIN}{where}")
     hint = f"Choose one with --folder: {', '.join(map(printable, homes[:20]))}"
     raise NanobotError(f"{name} contains {len(homes)} skills", hint=hint)
+
+
+def select_outer(folders: Collection[str]) -> Iterator[str]:
+    """Yield the folders that are not within another one."""
+    for one in folders:
+        if not any(is_within(one, other) for other in folders):
+            yield one
 
 
 def is_within(path: str, folder: str) -> bool:

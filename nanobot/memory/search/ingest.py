@@ -41,7 +41,7 @@ from nanobot.memory.search.passages import (
     lines_of,
     streams,
 )
-from nanobot.session.catalogue import SessionChange
+from nanobot.session.catalogue import Changes, SessionChange
 from nanobot.session.jsonl_reader import amendments, amendments_in
 from nanobot.session.records import Epoch, Mark, Retraction
 from nanobot.tasks import pace
@@ -122,10 +122,7 @@ class IndexIngest:
     def _refresh_sessions(self, within: float) -> None:
         mark = self._db.execute("SELECT value FROM setting WHERE name = 'sessions'").fetchone()
         changes = self._sources.sessions.changes(mark[0] if mark else "", within)
-        some, keys = " AND key IN (SELECT value FROM json_each(?))", list[str]()
-        if not changes.is_whole:
-            keys = [json.dumps([storable(key) for key, _ in changes.sessions])]
-        known = dict(self._db.execute(_SESSIONS + some * len(keys), keys))
+        known = self._load_known(changes)
         is_done = True
         for batch in self._select_changed(changes.sessions, known):
             is_done = self._update_sessions(batch) and is_done
@@ -135,6 +132,14 @@ class IndexIngest:
             new = "INSERT OR REPLACE INTO setting VALUES ('sessions', ?)"
             with suppress(sqlite3.OperationalError):  # another process writes; it only saves time
                 self._db.execute(new, (changes.mark,))
+
+    def _load_known(self, changes: Changes) -> dict[str, str]:
+        """Return the stamps of the indexed sessions, by key: of all, or of those that changed."""
+        if changes.is_whole:
+            return dict(self._db.execute(_SESSIONS))
+        some = " AND key IN (SELECT value FROM json_each(?))"
+        keys = json.dumps([storable(key) for key, _ in changes.sessions])
+        return dict(self._db.execute(_SESSIONS + some, (keys,)))
 
     def _select_changed(
         self, sessions: Sequence[SessionChange], known: dict[str, str]

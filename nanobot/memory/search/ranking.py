@@ -317,11 +317,15 @@ def compute_factor(question: ParsedQuestion, candidate: RankCandidate) -> float:
         factor *= _TOOL
     elif candidate.role == ("user" if question.is_about_agent else "assistant"):
         factor *= _NOT_MEANT
-    if question.spans and candidate.moment:
-        day = date.fromisoformat(candidate.moment[:10])
-        if any(span.first <= day <= span.last + MENTIONED_WITHIN for span in question.spans):
-            factor *= _SPAN
-    return factor
+    return factor * _SPAN if is_in_spans(question, candidate) else factor
+
+
+def is_in_spans(question: ParsedQuestion, candidate: RankCandidate) -> bool:
+    """Return True if the passage is from a time that the question mentions, or from soon after."""
+    if not (question.spans and candidate.moment):
+        return False
+    day = date.fromisoformat(candidate.moment[:10])
+    return any(span.first <= day <= span.last + MENTIONED_WITHIN for span in question.spans)
 
 
 class Segments:
