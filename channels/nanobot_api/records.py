@@ -87,7 +87,7 @@ class Records:
 
     def __init__(self, folder: Path) -> None:
         self._records, self._files = folder / "records", folder / "files"
-        self._changing = threading.Lock()
+        self._changing, self._keeping = threading.Lock(), threading.Lock()
 
     def read(self, id: str) -> Record | None:
         """Return the record of a request, or None."""
@@ -131,7 +131,7 @@ class Records:
         """Store the files of a message, durably, until it is answered."""
         kept = []
         for number, file in enumerate(files):
-            with storage_errors(self._files):
+            with self._keeping, storage_errors(self._files):  # a repetition has the same files
                 self._files.mkdir(mode=0o700, exist_ok=True)
                 replace_file(self._files / f"{id}-{number}", file.data)
             kept.append(Media(f"{id}-{number}", file.kind, file.mime, file.name, len(file.data)))

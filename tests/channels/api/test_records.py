@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,14 @@ def test_the_first_request_and_the_first_answer_stand(tmp_path: Path) -> None:
     assert kept.answer == Answer("one")
     records.answer(record_id("laptop:me", "key-2"), Answer("of nothing"))
     assert records.read(record_id("laptop:me", "key-2")) is None
+
+
+def test_repetitions_at_the_same_time_store_their_files(tmp_path: Path) -> None:
+    records, file = Records(tmp_path), Attachment(b"png" * 10_000, "image", "image/png", "a.png")
+    with ThreadPoolExecutor(8) as threads:
+        stored = [threads.submit(records.keep_files, ID, (file,)) for _ in range(200)]
+    (kept,) = {one.result() for one in stored}
+    assert records.file(kept[0], 1_000_000) == file.data
 
 
 @pytest.mark.parametrize("id", ["", "../keys", "0" * 31, "G" * 32, f"{'0' * 31}/"])
