@@ -42,10 +42,10 @@ V = TypeVar("V")
 
 
 class _Mark(Struct):
-    """The mark that a message should have, and the last known one."""
+    """The mark that a message should have, and the one it has, or None if that is unknown."""
 
     wanted: str
-    shown: str = NOTHING
+    shown: str | None = NOTHING
 
 
 class Reactions:
@@ -85,7 +85,7 @@ class Reactions:
             goes_on = event.outcome in {"waiting", "held"}
             mark = DONE if event.outcome == "done" else SEEN if goes_on else NOTHING
         for key in known:
-            self._note(key, mark)
+            self._note(key, mark, None)  # it may have a mark from before a restart
 
     async def run(self) -> None:
         """Make the calls until cancelled."""
@@ -120,13 +120,15 @@ class Reactions:
             if not any(text in str(error).casefold() for text in _GONE):
                 remember(self._refused, chat_id, None, _REFUSED)
         except (TelegramError, TimeoutError) as error:
+            mark.shown = None
             logger.debug("telegram: a reaction was not set in {}: {!r}", chat_id, error)
         return _PACE
 
-    def _note(self, key: tuple[str, int], wanted: str) -> None:
+    def _note(self, key: tuple[str, int], wanted: str, shown: str | None = NOTHING) -> None:
+        """Record the mark that a message should have. `shown` is what a new one has."""
         if not self._enabled or self._is_refused(key[0]):
             return
-        mark = self._marks.pop(key, None) or _Mark(wanted)
+        mark = self._marks.pop(key, None) or _Mark(wanted, shown)
         mark.wanted = wanted
         remember(self._marks, key, mark, _MESSAGES)
         remember(self._changed, key, None, _MESSAGES)

@@ -19,10 +19,12 @@ from secrets import token_hex
 from types import SimpleNamespace
 from typing import IO, Any
 from urllib.parse import unquote, urlencode, urlsplit
+from weakref import WeakSet
 
 import aiohttp
 import certifi
 import msgspec
+from aiohttp.connector import Connection
 from msgspec import Struct
 from yarl import URL
 
@@ -91,6 +93,7 @@ class HttpClient:
             self._proxy, self._socks = None, urlsplit(proxy)
             lib = import_module("aiohttp_socks")
             self._failures += (lib.ProxyError, lib.ProxyConnectionError, lib.ProxyTimeoutError)
+            self._failures += (EOFError,)  # the proxy hung up
         self._deadlines: set[asyncio.Timeout] = set()
         self._session: aiohttp.ClientSession | None = self._new_session()
 
@@ -151,10 +154,11 @@ class HttpClient:
     def _new_session(self) -> aiohttp.ClientSession:
         tracing = aiohttp.TraceConfig()
         tracing.on_request_headers_sent.append(begin_writing)
-        build: Callable[..., aiohttp.BaseConnector] = aiohttp.TCPConnector
+        build: Callable[..., aiohttp.BaseConnector] = _Connector
         if (socks := self._socks) is not None:
+            library = import_module("aiohttp_socks")
             build = partial(
-                import_module("aiohttp_socks").ProxyConnector,
+                type("_SocksConnector", (_Connector, library.ProxyConnector), {}),
                 host=socks.hostname,
                 port=socks.port or 1080,
                 username=unquote(socks.username or "") or None,
@@ -173,6 +177,24 @@ class HttpClient:
             auto_decompress=False,
             proxy=self._proxy,
         )
+
+
+class _Connector(aiohttp.TCPConnector):
+    """A pool whose connections have no unread data. aiohttp would take data that came without a
+    request, such as a status 408 on an idle connection, for the answer to the next request."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._used = WeakSet[object]()
+
+    async def connect(self, *args: Any, **kwargs: Any) -> Connection:
+        while True:
+            connection = await super().connect(*args, **kwargs)
+            protocol: Any = connection.protocol
+            if protocol not in self._used or not protocol.should_close:
+                self._used.add(protocol)
+                return connection
+            connection.close()
 
 
 class _Content(aiohttp.Payload):

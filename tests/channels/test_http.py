@@ -160,6 +160,32 @@ async def test_a_request_is_made_once_even_if_it_has_no_effect() -> None:
     assert len(requests) == 1
 
 
+async def test_what_a_server_says_unasked_answers_no_request() -> None:
+    connections, said = 0, asyncio.Event()
+
+    async def give_up_waiting(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        with contextlib.suppress(asyncio.IncompleteReadError):
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+            await asyncio.sleep(0.05)
+            writer.write(b"HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n")
+            said.set()
+            await reader.read()
+        writer.close()
+
+    async with serving(give_up_waiting) as url:
+        client = HttpClient("secret")
+        for _ in range(3):
+            said.clear()
+            assert (await client.request("GET", url, 5, 10)).body == b"ok"
+            await said.wait()
+            await asyncio.sleep(0.05)
+        await client.close()
+    assert connections == 3
+
+
 async def test_an_answer_is_taken_as_it_comes() -> None:
     async def redirect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")

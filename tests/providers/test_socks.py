@@ -117,3 +117,16 @@ async def test_a_platform_is_reached_through_the_proxy_of_its_channel(scheme: st
     with pytest.raises(Unsent):
         await client.request("GET", "http://api.example/v1/models", 5.0, 10_000)
     await client.close()
+
+
+async def test_a_proxy_that_hangs_up_got_no_request() -> None:
+    async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(3)
+        writer.close()
+
+    server = await asyncio.start_server(hang_up, "127.0.0.1", 0)
+    async with server:
+        client = HttpClient("t", proxy=f"socks5://127.0.0.1:{_port(server)}")
+        with pytest.raises(Unsent):
+            await client.request("GET", "http://api.example/v1/models", 5.0, 10_000)
+        await client.close()

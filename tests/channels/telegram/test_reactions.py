@@ -201,6 +201,38 @@ async def test_commands_notes_and_pressed_buttons_are_not_marked(
         assert list(telegram.reactions()) == [question]
 
 
+async def test_a_mark_from_before_a_restart_is_removed_after_a_turn_that_fails_at_once(
+    telegram: FakeTelegram, clock: WatchedClock, tmp_path: Path
+) -> None:
+    host = RecordingHost(tmp_path, clock)
+    async with running(telegram, host):
+        question = telegram.say("hello")
+        await pass_delay(clock)
+        await telegram.wait_for(lambda: telegram.reactions() == {question: SEEN})
+    async with running(telegram, host) as channel:
+        await telegram.wait_for(lambda: telegram.polls)
+        await start_turn(channel, question)
+        await end_turn(channel, question, outcome="failed")
+        await pass_delay(clock, 2)
+        await telegram.wait_for(lambda: marks(telegram) == [SEEN, ""])
+
+
+async def test_a_mark_that_may_have_been_set_is_removed(
+    telegram: FakeTelegram, clock: WatchedClock, tmp_path: Path
+) -> None:
+    async with running(telegram, RecordingHost(tmp_path, clock)) as channel:
+        telegram.slow("setMessageReaction")
+        question = telegram.say("hello")
+        await pass_delay(clock)
+        await telegram.wait_for(lambda: telegram.reactions() == {question: SEEN})
+        await clock.advance(10)
+        await clock.until_asked(PACE)
+        await start_turn(channel, question)
+        await end_turn(channel, question, outcome="failed")
+        await clock.advance(PACE)
+        await telegram.wait_for(lambda: marks(telegram) == [SEEN, ""])
+
+
 async def test_after_a_restart_a_turn_that_goes_on_still_marks_its_message(
     telegram: FakeTelegram, clock: WatchedClock, tmp_path: Path
 ) -> None:
