@@ -168,6 +168,8 @@ class Responder:
             await asyncio.to_thread(self._records.give_up, order.id)
 
     async def _replay(self, http: web.Request, order: Order, answer: Answer) -> web.StreamResponse:
+        if order.message.media:  # stored after those of the first request were deleted
+            await asyncio.to_thread(self._records.drop_files, order.id)
         exchange = Exchange()
         exchange.events.put_nowait(AnswerEvent(answer, answer.text))
         return await self._converse(http, order, exchange)

@@ -6,13 +6,18 @@ import asyncio
 import contextlib
 import os
 import sys
+import threading
 from collections.abc import AsyncIterator
 
 import aiohttp
+import pytest
 
+from nanobot.bus.events import Media
 from nanobot.testing import FakeClock, ScriptedModel, calls, says
 from nanobot_api.answers import KEEP_ALIVE_SECONDS
 from nanobot_api.exchanges import TICK_SECONDS
+from nanobot_api.records import Records
+from nanobot_api.requests import Attachment
 from tests.channels.api.support import Api, chat, repeat
 from tests.doubles.openai.answers import Answer
 from tests.doubles.openai.faults import HeldStep
@@ -53,6 +58,34 @@ async def test_it_is_repeated_without_a_conversation_and_after_a_restart_as_well
     async with api.running(ScriptedModel()):
         again = await api.post("chat/completions", chat("Once"), **AGAIN)
     assert again.data == first.data
+
+
+async def test_the_files_of_a_repetition_during_the_answer_are_deleted(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate, repeated, is_answered = Gate(), asyncio.Event(), threading.Event()
+    image = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
+    request = chat("", conversation="me")
+    request["messages"][0]["content"] = [{"type": "text", "text": "See."}, image]
+    keep, loop = Records.keep_files, asyncio.get_running_loop()
+
+    def keep_late(records: Records, id: str, files: tuple[Attachment, ...]) -> tuple[Media, ...]:
+        if gate.reached.is_set():
+            loop.call_soon_threadsafe(repeated.set)
+            is_answered.wait(10)
+        return keep(records, id, files)
+
+    monkeypatch.setattr(Records, "keep_files", keep_late)
+    async with api.running(ScriptedModel(says("Seen."), hold=gate)):
+        first = asyncio.create_task(api.post("chat/completions", request, **AGAIN))
+        await gate.reached.wait()
+        again = asyncio.create_task(api.post("chat/completions", request, **AGAIN))
+        await repeated.wait()
+        gate.opened.set()
+        await first
+        is_answered.set()
+        assert (await again).data == first.result().data
+        assert not list((api.home / "state" / "channels" / "api" / "files").iterdir())
 
 
 async def test_the_same_key_with_another_question_is_refused(api: Api) -> None:
