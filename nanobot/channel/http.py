@@ -9,6 +9,7 @@ interrupted one had no effect."""
 from __future__ import annotations
 
 import asyncio
+import re
 import ssl
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -39,6 +40,7 @@ _CLOSE_SECONDS = 1.0
 MOST_CONNECTIONS = 256
 _PIECE_BYTES = 64 * 1024
 _WORDS_CHARACTERS = 200  # of an error's text
+_ADDRESS = re.compile(r"(?:[\w\-.~:/?\[\]@!$&'()*+,;=]|%[0-9A-Fa-f]{2})*", re.ASCII)
 _ESCAPES = str.maketrans({'"': "%22", "\\": r"\\", "\r": "%0D", "\n": "%0A"})  # as browsers do
 
 Files = Mapping[str, tuple[str, IO[bytes], str]]
@@ -301,7 +303,9 @@ def parse_url(text: str) -> URL | None:
         is_usable = url.scheme in {"http", "https"} and url.host and text.isprintable()
     except ValueError:  # also an impossible host name
         return None
-    return url if is_usable else None
+    # A signature may cover the exact text of an address, which `URL` would change.
+    is_exact = _ADDRESS.fullmatch(text) and "/." not in text
+    return (URL(text, encoded=True) if is_exact else url) if is_usable else None
 
 
 @cache

@@ -186,6 +186,26 @@ async def test_what_a_server_says_unasked_answers_no_request() -> None:
     assert connections == 3
 
 
+async def test_a_signed_address_is_asked_for_as_it_is_written() -> None:
+    asked = list[bytes]()
+
+    async def note(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append((await reader.readuntil(b"\r\n\r\n")).split()[1])
+        writer.write(b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n")
+        writer.close()
+
+    paths = ["f%7e/x?hash=AT%2Bx%3D%2F~a%7E&t=%3a,", "?a=1", "f le/ü", "", "a/../b"]
+    async with serving(note) as url:
+        client = HttpClient("secret")
+        for path in paths:
+            await client.request("GET", f"{url}{path}", 5, 10)
+        await client.request("GET", f"{url[:-1]}?a", 5, 10, params={"b": "c d"})
+        await client.close()
+    signed, *others = asked
+    assert signed == f"/{paths[0]}".encode()
+    assert others == [b"/?a=1", b"/f%20le/%C3%BC", b"/", b"/b", b"/?a&b=c+d"]
+
+
 async def test_an_answer_is_taken_as_it_comes() -> None:
     async def redirect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
