@@ -157,7 +157,8 @@ class Programs:
         """Remove the folders that a killed process left, once for each process."""
         if not self._swept:
             self._swept = True
-            left = list(self._folder.iterdir()) if self._folder.is_dir() else []
+            with storage_errors(self._folder):
+                left = list(self._folder.iterdir()) if self._folder.is_dir() else []
             for folder in left:  # by name, because programs may start in the meantime
                 await asyncio.to_thread(remove_folder, folder)
 
