@@ -125,7 +125,7 @@ class Reactions:
         return _PACE
 
     def _note(self, key: tuple[str, int], wanted: str, shown: str | None = NOTHING) -> None:
-        """Record the mark that a message should have. `shown` is what a new one has."""
+        """Record the mark that a message should have. `shown` is the mark of a new message."""
         if not self._enabled or self._is_refused(key[0]):
             return
         mark = self._marks.pop(key, None) or _Mark(wanted, shown)

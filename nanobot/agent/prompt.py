@@ -205,7 +205,7 @@ class ScopedSources:
 
     def skills_mentioned(self, scope: str, said: str) -> str:
         """Return the line that names the skills whose triggers are in the person's own words
-        `said`. The skills are the ones of the last system prompt, unless the owner has changed them
+        `said`. The skills are from the last system prompt, unless the owner has changed them
         since."""
         known = self._shown.get(scope)
         if known is None or known[0][0] != self._skills.version:

@@ -234,13 +234,13 @@ class SqliteJournal(Journal):
         """Yield name, text and hint of each repaired damage that the owner has not dismissed."""
         return damage_reports(self._path.parent)
 
-    async def freeze(self, copy: Path, meanwhile: Callable[[], None]) -> None:
-        """Write a copy to the new file `copy` and call `meanwhile`, while nothing is stored. Raise
+    async def freeze(self, copy: Path, work: Callable[[], None]) -> None:
+        """Write a copy to the new file `copy` and call `work`, while nothing is stored. Raise
         `OSError` and `StorageError`."""
 
         def both(db: sqlite3.Connection) -> None:
             copy_to(db, copy)
-            meanwhile()
+            work()
 
         await self.database.run(lambda _: None, after_commit=both)
 

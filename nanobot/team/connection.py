@@ -243,7 +243,7 @@ def _keep_their_processes(one: psycopg.Connection[Row], two: psycopg.Connection[
 
     for which, db in ((0, two), (1, one), (0, two), (1, one)):
         ask(which)
-        with db.transaction():  # a pooler can't lend the connection meanwhile
+        with db.transaction():  # so a pooler can't lend the connection
             ask(1 - which)
             ask(which)
     return len(seen[0]) == len(seen[1]) == 1 and seen[0] != seen[1]

@@ -99,7 +99,7 @@ class PostgresJournal(Journal):
             await self.database.close()
             raise
 
-    async def freeze(self, copy: Path, meanwhile: Callable[[], None]) -> None:
+    async def freeze(self, copy: Path, work: Callable[[], None]) -> None:
         """Raise `NanobotError`: a team's backup consists of its database and its folder."""
         raise NanobotError(
             "a team's messages are in its database, which `nanobot backup` does not copy",

@@ -24,8 +24,8 @@ _TABLES = """
         started_at timestamptz NOT NULL DEFAULT now(),
         until timestamptz NOT NULL
     );
-    -- The number of the last transaction of each worker: after a connection was lost, it tells
-    -- whether that was stored. (The server's own transaction ids are used again after a crash.)
+    -- The number of each worker's last transaction. After a lost connection, it shows whether that
+    -- transaction was stored. (The server reuses its own transaction ids after a crash.)
     CREATE TABLE stamp (
         worker bigint PRIMARY KEY REFERENCES worker ON DELETE CASCADE,
         number bigint NOT NULL
@@ -49,11 +49,11 @@ _TABLES = """
         failed boolean NOT NULL DEFAULT false
     );
     CREATE INDEX answer_worker ON answer (worker);
-    -- Chats (`channel:chat_id`, without a thread) and whose memory they use.
+    -- Chats (`channel:chat_id`, without a thread) and the scope whose memory they use.
     CREATE TABLE conversation (key TEXT PRIMARY KEY, scope TEXT NOT NULL);
 
     ALTER TABLE inbox ADD scope TEXT NOT NULL,
-        ADD worker bigint; -- Where somebody waits for the answer: nobody else handles it meanwhile.
+        ADD worker bigint; -- The only worker that handles it, because its client waits there.
     ALTER TABLE turn ADD number bigint GENERATED ALWAYS AS IDENTITY, ADD scope TEXT NOT NULL,
         ADD model TEXT NOT NULL DEFAULT '', ADD milliseconds bigint, ADD prompt bigint,
         ADD cached bigint, ADD completion bigint, ADD cost bigint;
@@ -63,7 +63,7 @@ _TABLES = """
     ALTER TABLE spending ADD worker bigint NOT NULL, DROP CONSTRAINT spending_pkey,
         ADD PRIMARY KEY (day, worker), ALTER warned TYPE boolean USING warned != 0;
 
-    -- Without failed rows: each look for work reads the whole index.
+    -- Without failed rows, because each search for work reads the whole index.
     CREATE INDEX inbox_open ON inbox (scope) WHERE state IN ('received', 'working');
     CREATE INDEX inbox_failed ON inbox (scope) WHERE state = 'failed';
     CREATE INDEX inbox_turn ON inbox (turn_id) WHERE turn_id != '';
@@ -75,16 +75,16 @@ _TABLES = """
     CREATE INDEX outbox_open ON outbox (scope) WHERE state IN ('pending', 'sending');
     CREATE INDEX outbox_dead ON outbox (channel, chat_id) WHERE state = 'dead';
     CREATE INDEX outbox_sent ON outbox (channel, chat_id, platform_id) WHERE platform_id != '';
-    -- The messages of a sender in a minute, so that all workers count them.
+    -- A sender's messages in a minute, which all workers count.
     CREATE TABLE rate (
         sender TEXT NOT NULL,
         minute bigint NOT NULL,
         event_id TEXT NOT NULL,
         PRIMARY KEY (sender, minute, event_id)
     );
-    -- The word that the shared folder has as well.
+    -- The same word is in the shared folder.
     CREATE TABLE team (word TEXT PRIMARY KEY);
-    -- Tables that still have to be rebuilt without what was erased.
+    -- Tables that must still be rebuilt without the erased text.
     CREATE TABLE rebuild (name TEXT PRIMARY KEY);
 """
 

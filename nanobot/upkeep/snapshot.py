@@ -254,8 +254,8 @@ class Snapshot(Struct, frozen=True):
 class Freezable(Protocol):
     """A journal in a file of the home."""
 
-    async def freeze(self, copy: Path, meanwhile: Callable[[], None]) -> None:
-        """Write a copy to the file `copy` and call `meanwhile` while nothing is stored."""
+    async def freeze(self, copy: Path, work: Callable[[], None]) -> None:
+        """Write a copy to the file `copy` and call `work` while nothing is stored."""
         ...
 
 

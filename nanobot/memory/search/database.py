@@ -77,7 +77,7 @@ CREATE TRIGGER IF NOT EXISTS stream_removed BEFORE DELETE ON stream BEGIN
     DELETE FROM speaker WHERE stream = old.id;
 END;
 
--- With a larger memory for words that are not yet sorted into the file there are fewer merges.
+-- A larger buffer for words that are not in the file yet needs fewer merges.
 INSERT INTO words (words, rank) VALUES ('hashsize', 33554432);
 """
 

@@ -134,7 +134,7 @@ class IndexIngest:
                 self._db.execute(new, (changes.mark,))
 
     def _load_known(self, changes: Changes) -> dict[str, str]:
-        """Return the stamps of the indexed sessions, by key: of all, or of those that changed."""
+        """Return the stamps of the indexed sessions by key, or only of the changed sessions."""
         if changes.is_whole:
             return dict(self._db.execute(_SESSIONS))
         some = " AND key IN (SELECT value FROM json_each(?))"
@@ -144,8 +144,8 @@ class IndexIngest:
     def _select_changed(
         self, sessions: Sequence[SessionChange], known: dict[str, str]
     ) -> Iterator[list[tuple[Name, Files]]]:
-        """Yield those of the `sessions` that have other stamps than the `known` ones, in batches of
-        so many bytes that a transaction is short. Remove all of them from `known`."""
+        """Yield the `sessions` whose stamps differ from the `known` ones, in batches that keep a
+        transaction short. Remove all sessions from `known`."""
         batch, size = list[tuple[Name, Files]](), 0
         for key, found in self._pace(sessions):
             name: Name = ("message", "", storable(key))
@@ -331,7 +331,7 @@ class IndexIngest:
         self, stream: int, entries: Iterator[IndexEntry], languages: str, *, apart: bool = False
     ) -> str:
         """Add `entries` at the end of the stream. `apart`: each is its own segment. `languages` are
-        those of the stream, the latest first. Return them afterwards."""
+        the stream's, the latest first. Return its languages afterwards."""
         tail = None
         while batch := list(islice(entries, _BATCH)):
             # Not earlier: the first entry may delete passages at the end.
