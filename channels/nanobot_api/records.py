@@ -1,12 +1,15 @@
 """Stored requests: for repetitions, and responses that others follow.
 
-Each has a file in the adapter's folder, named after the request. It is written before its message
-is published, and again with the answer before the core learns of the delivery. So no answer is
-lost, even after a crash. Files of a message are stored next to it until it is answered. Everything
-is deleted after a month, as long as the core knows the events. Blocks. Raises `StorageError`."""
+Each has a file in the adapter's folder, named after the request. Its first line, the request, is
+written before its message is published. The second, the answer, is appended before the core learns
+of the delivery. So no answer is lost, even after a crash. A torn line counts as missing. Files of a
+message are stored next to it until it is answered. Everything is deleted after a month, as long as
+the core knows the events. Blocks. Raises `StorageError`."""
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import threading
 from contextlib import suppress
@@ -14,13 +17,13 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Literal
 
-from msgspec import Struct
+from msgspec import MsgspecError, Struct, to_builtins
+from msgspec.json import decode
 from msgspec.structs import replace
 
 from nanobot.bus.events import Media, Said
-from nanobot.channel.documents import StateFile
 from nanobot.errors import SendRefused, StorageError
-from nanobot.io import replace_file, storage_errors
+from nanobot.io import DISK, replace_file, storage_errors, sync_folder, write_all
 from nanobot_api.requests import Attachment
 
 REPEATABLE, FOLLOWED, ONCE = "key-", "resp-", "once-"
@@ -93,7 +96,18 @@ class Records:
         """Return the record of a request, or None."""
         if not _ID.fullmatch(id):
             return None
-        record = self._file(id).read()
+        path, record = self._path(id), Record()
+        with storage_errors(path):
+            try:
+                lines = path.read_bytes().split(b"\n")
+            except FileNotFoundError:
+                return None
+        for line in lines:
+            with suppress(MsgspecError, ValueError):  # torn
+                if not record.created:
+                    record = decode(line, type=Record)
+                elif record.answer is None:
+                    record = replace(record, answer=decode(line, type=Answer))
         return record if record.created else None
 
     def begin(self, id: str, record: Record) -> Record:
@@ -105,7 +119,7 @@ class Records:
                 return before
             with storage_errors(self._records):
                 self._records.mkdir(mode=0o700, exist_ok=True)
-            self._file(id).write(record)
+            _append(self._path(id), record)
             return record
 
     def answer(self, id: str, answer: Answer) -> bool:
@@ -117,7 +131,9 @@ class Records:
                 return True
             if record is not None and record.answer is None:
                 kept = replace(answer, before="") if record.formatted else answer
-                self._file(id).write(replace(record, answer=kept))
+                with storage_errors(self._records):  # most file systems did this with the file
+                    sync_folder(self._records)
+                _append(self._path(id), kept)
             return False
 
     def delete(self, id: str) -> None:
@@ -125,7 +141,8 @@ class Records:
         with self._changing:
             if (record := self.read(id)) is not None:
                 bare = Record(1, record.key, "", record.digest, record.created, state="deleted")
-                self._file(id).write(bare)
+                with storage_errors(self._records):
+                    replace_file(self._path(id), _encode(bare))
 
     def keep_files(self, id: str, files: tuple[Attachment, ...]) -> tuple[Media, ...]:
         """Store the files of a message, durably, until it is answered."""
@@ -162,7 +179,7 @@ class Records:
             record = self.read(id)
             if record is None or record.answer is None:
                 self.drop_files(id)
-                (self._records / f"{id}.json").unlink(missing_ok=True)
+                self._path(id).unlink(missing_ok=True)
 
     def sweep(self, now: float) -> None:
         """Delete old records and files. `now` is in seconds since the epoch. Best effort."""
@@ -172,5 +189,27 @@ class Records:
                     if now - path.stat().st_mtime > seconds:
                         path.unlink(missing_ok=True)
 
-    def _file(self, id: str) -> StateFile[Record]:
-        return StateFile(self._records / f"{id}.json", Record)
+    def _path(self, id: str) -> Path:
+        return self._records / f"{id}.json"
+
+
+def _append(path: Path, value: Record | Answer) -> None:
+    """Append a line durably, or nothing. Raises `StorageError`."""
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    with storage_errors(path):
+        descriptor = os.open(path, flags, 0o600)
+        try:
+            size = os.fstat(descriptor).st_size
+            try:
+                write_all(descriptor, (b"\n" if size else b"") + _encode(value), DISK)
+                DISK.sync(descriptor)
+            except BaseException:
+                with suppress(OSError):
+                    DISK.truncate(descriptor, size)
+                raise
+        finally:
+            os.close(descriptor)
+
+
+def _encode(value: Record | Answer) -> bytes:
+    return json.dumps(to_builtins(value), ensure_ascii=False).encode(errors="replace")

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from msgspec.json import encode
+from msgspec.structs import replace
 
 from nanobot.bus.events import Media, Said
-from nanobot.errors import SendRefused
+from nanobot.errors import SendRefused, StorageError
 from nanobot.testing import ScriptedModel
 from nanobot_api.records import KEEP_SECONDS, Answer, Record, Records, record_id
 from nanobot_api.requests import Attachment
@@ -61,6 +64,46 @@ def test_files_wait_for_their_answer_and_no_longer(tmp_path: Path) -> None:
     records.drop_files(ID)
     with pytest.raises(SendRefused, match="cannot be read"):
         records.file(kept, 10)
+
+
+def test_a_torn_line_counts_as_missing(tmp_path: Path) -> None:
+    records = Records(tmp_path)
+    records.begin(ID, RECORD)
+    (path,) = (tmp_path / "records").iterdir()
+    os.truncate(path, path.stat().st_size // 2)
+    assert records.read(ID) is None
+    assert records.begin(ID, RECORD) == RECORD
+    records.answer(ID, Answer("one"))
+    os.truncate(path, path.stat().st_size - 5)
+    assert records.read(ID) == RECORD
+    records.answer(ID, Answer("two"))
+    assert Records(tmp_path).read(ID) == replace(RECORD, answer=Answer("two"))
+
+
+def test_of_an_answer_that_could_not_be_stored_nothing_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: int) -> None:
+        raise OSError(errno.EIO, "broken")
+
+    records = Records(tmp_path)
+    records.begin(ID, RECORD)
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "fdatasync", refuse)
+        with pytest.raises(StorageError):
+            records.answer(ID, Answer("one"))
+    assert records.read(ID) == RECORD
+
+
+def test_the_record_of_an_earlier_version_is_read(tmp_path: Path) -> None:
+    answered = replace(RECORD, answer=Answer("one"))
+    for record, after in ((RECORD, Answer("two")), (answered, Answer("one"))):
+        path = tmp_path / "records" / f"{ID}.json"
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(encode(record))
+        assert Records(tmp_path).read(ID) == record
+        Records(tmp_path).answer(ID, Answer("two"))
+        assert Records(tmp_path).read(ID) == replace(RECORD, answer=after)
 
 
 def test_what_is_older_than_a_month_goes(tmp_path: Path) -> None:
