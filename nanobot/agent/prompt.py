@@ -108,6 +108,8 @@ _ESSENTIAL = frozenset({"note", "search_memory", "read_file", "cron"})
 """Tools offered to a model with a small window."""
 
 
+_RULES = tuple(name for name in BOOTSTRAP if name not in PERSONAL)
+
 _SkillsInUse = tuple[int, tuple[Skill, ...]]
 """Version of all skills, and the skills of a scope."""
 
@@ -134,6 +136,8 @@ class ScopedSources:
         self._encoded: dict[bool, tuple[int, Toolset]] = {}
         self._shown: dict[str, tuple[_SkillsInUse, Sequence[PromptPart], Triggers]] = {}
         """Rendered skills by scope."""
+        self._parts: dict[str, tuple[object, Sequence[PromptPart]]] = {}
+        """Parts by scope, each with the texts that they were made of."""
 
     @property
     def forget_count(self) -> int:
@@ -141,10 +145,25 @@ class ScopedSources:
         contains it, or a notice that it went."""
         return self._memories.forgotten
 
-    def parts(self, session: Session) -> Sequence[PromptPart]:
+    def scope_of(self, session: Session) -> str:
+        return self._scopes.of_session(session.key, session.metadata)
+
+    def parts(self, scope: str) -> Sequence[PromptPart]:
         """Return the parts of the system prompt, most stable first. The rule files are the owner's.
-        Other memories are shown if their owner lets this scope read them."""
-        scope = self._scopes.of_session(session.key, session.metadata)
+        Other memories are shown if their owner lets this scope read them. The parts are the same
+        objects until a text changes."""
+        shown, rules = self._skills_of(scope), self._memories.of(OWNER).store
+        memories = map(self._memories.of, self._scopes.readable(scope))
+        try:
+            texts = [shown, *map(rules.read, _RULES), *(one.recall.basis() for one in memories)]
+        except NanobotError:  # reported with the part
+            return self._build_parts(scope, shown[1])
+        known = self._parts.get(scope)
+        if known is None or known[0] != texts:
+            known = self._parts[scope] = texts, self._build_parts(scope, shown[1])
+        return known[1]
+
+    def _build_parts(self, scope: str, skills: Sequence[PromptPart]) -> Sequence[PromptPart]:
         mine, rules = self._memories.of(scope), self._memories.of(OWNER)
         identity = render(
             "identity.md",
@@ -170,21 +189,19 @@ class ScopedSources:
         others = (self._memories.of(other) for other in self._scopes.readable(scope)[1:])
         facts = (memory.recall.memory_part() for memory in (*others, mine))
         parts += (PromptPart(block, LONG_TERM) for block in filter(None, facts))
-        return [*parts, *self._skills_of(scope)[1]]
+        return (*parts, *skills)
 
-    def memory_text(self, session: Session) -> str | None:
+    def memory_text(self, scope: str) -> str | None:
         """Return the present long-term memory, to report later changes, or None if it can't be
         read."""
-        scope = self._scopes.of_session(session.key, session.metadata)
         try:
             return self._memories.of(scope).store.memory_text()
         except NanobotError as error:
             logger.warning("memory cannot be read: {}", error)
             return None
 
-    def tools(self, session: Session) -> Toolset:
-        """Return the tools offered to a session. They are encoded once per version."""
-        scope = self._scopes.of_session(session.key, session.metadata)
+    def tools(self, scope: str) -> Toolset:
+        """Return the tools offered to a scope. They are encoded once per version."""
         version, offered = self._encoded.get(scope == OWNER, (-1, Toolset((), b"")))
         if version != self._tools.version:
             specs = self._tools.specs(scope)
@@ -231,26 +248,37 @@ class ScopedSources:
 _MOST_CACHES = 256
 
 
+class SystemPrompt(Struct):
+    """A system prompt with its tools, shared by the chats that begin with them."""
+
+    parts: Sequence[PromptPart]
+    tools: Toolset
+    message: PromptMessage
+    id: str
+    shares: tuple[tuple[str, int], ...]
+    """Files in it, each with its length in characters."""
+    remembered: bool = False
+    """The journal has it."""
+
+    @property
+    def tokens(self) -> int:
+        return self.message.tokens + self.tools.tokens
+
+
 class PromptCache(Struct):
     """Frozen prompt of a session and its rendered messages, from seq `first` to `newest`."""
 
     session: Session
     holds: tuple[object, ...]
     """Epoch, revision, day, tools and count of forgotten facts. A change ends the cache."""
+    scope: str
     today: date
-    system: PromptMessage
-    system_id: str
-    shares: tuple[tuple[str, int], ...]
-    """Files in the system prompt, each with its length in characters."""
+    system: SystemPrompt
     memory: str | None
     """Memory text that the conversation knows."""
     offered: str | None
     """Memory text that it knows once the running turn is stored."""
-    tools: Toolset
     model: str
-    fixed_tokens: int
-    remembered: bool = False
-    """The journal has the system prompt."""
     rendered: list[PromptMessage] = field(default_factory=list)
     first: int = 0
     newest: int = 0
@@ -294,7 +322,7 @@ class ContextBuilder:
         self._media = media
         self._max_characters = max_message_tokens * 2
         self._caches: OrderedDict[str, PromptCache] = OrderedDict()
-        self._newest: tuple[Sequence[PromptPart], PromptMessage] = (), system_message("")
+        self._newest: SystemPrompt | None = None
         """Last system prompt, shared by all chats that begin with the same parts."""
 
     def build(self, session: Session, new: Sequence[Message] = ()) -> Prompt:
@@ -305,49 +333,37 @@ class ContextBuilder:
         """Return the prompt for a turn with a session's cache."""
         history = self._catch_up(cache)
         own = list(map(self.renderer(cache), new))
-        tokens = cache.fixed_tokens + cache.tokens + sum(message.tokens for message in own)
-        return Prompt((cache.system, *history, *own), cache.tools, tokens)
+        system = cache.system
+        tokens = system.tokens + cache.tokens + sum(message.tokens for message in own)
+        return Prompt((system.message, *history, *own), system.tools, tokens)
 
     def cache_of(self, session: Session) -> PromptCache:
         """Return the session's prompt cache, a new one if the old one is no longer valid."""
         today, model = self._clock.now().date(), str(session.metadata.get("model", ""))
-        tools, forgotten = self._sources.tools(session), self._sources.forget_count
+        scope = self._sources.scope_of(session)
+        tools, forgotten = self._sources.tools(scope), self._sources.forget_count
         holds = (session.epoch, session.revision, today, tools.wire, forgotten)
         cache = self._caches.get(session.key)
         holds_still = cache and cache.session is session and cache.holds == holds
         if cache is None or not holds_still or (cache.blind and cache.model != model):
-            cache = self._new_cache(session, holds, tools, model)
+            system, memory = self._system(scope, today, tools), self._sources.memory_text(scope)
+            cache = PromptCache(session, holds, scope, today, system, memory, memory, model)
         self._caches[session.key] = cache
         self._caches.move_to_end(session.key)
         if len(self._caches) > _MOST_CACHES:
             self._caches.popitem(last=False)
         return cache
 
-    def _new_cache(
-        self, session: Session, holds: tuple[object, ...], tools: Toolset, model: str
-    ) -> PromptCache:
-        today = self._clock.now().date()
+    def _system(self, scope: str, today: date, tools: Toolset) -> SystemPrompt:
         date_part = PromptPart(f"Today is {_DAYS[today.weekday()]} {today.isoformat()}.")
-        parts = (*self._sources.parts(session), date_part)
-        if parts != self._newest[0]:
-            text = SEPARATOR.join(part.text for part in parts)
-            self._newest = parts, system_message(text)
-        system, memory = self._newest[1], self._sources.memory_text(session)
-        digest = hashlib.sha256(system.text.encode("utf-8", "surrogatepass") + tools.wire)
-        shares = tuple((part.source, len(part.text)) for part in parts if part.source)
-        return PromptCache(
-            session,
-            holds,
-            today,
-            system,
-            digest.hexdigest()[:16],
-            shares,
-            memory,
-            memory,
-            tools,
-            model,
-            system.tokens + tools.tokens,
-        )
+        parts, known = (*self._sources.parts(scope), date_part), self._newest
+        if known is None or known.parts != parts or known.tools.wire != tools.wire:
+            message = system_message(SEPARATOR.join(part.text for part in parts))
+            digest = hashlib.sha256(message.text.encode("utf-8", "surrogatepass") + tools.wire)
+            shares = tuple((part.source, len(part.text)) for part in parts if part.source)
+            known = SystemPrompt(parts, tools, message, digest.hexdigest()[:16], shares)
+            self._newest = known
+        return known
 
     def forget(self, session: Session) -> None:
         """Drop the cache of a finished conversation."""
@@ -357,8 +373,10 @@ class ContextBuilder:
         """Return the changes in memory since the conversation's last notice, for the newest
         message's header. They stay the same until `commit_news`, so that a postponed turn reports
         them later."""
-        cache = self.cache_of(session)
-        now = self._sources.memory_text(session)
+        known, cache = self._caches.get(session.key), self.cache_of(session)
+        if cache is not known:  # it has just read memory
+            return ""
+        now = self._sources.memory_text(cache.scope)
         cache.offered = cache.memory if now is None else now
         if cache.memory is None or cache.offered is None or cache.offered == cache.memory:
             return ""
@@ -411,13 +429,13 @@ class ContextBuilder:
 
     def count_fixed_tokens(self, session: Session) -> int:
         """Estimate the tokens of the system prompt and the tools."""
-        return self.cache_of(session).fixed_tokens
+        return self.cache_of(session).system.tokens
 
     def tokens(self, session: Session, coming: Sequence[Message] = ()) -> int:
         """Estimate the tokens of the session's prompt with the messages `coming`."""
         cache = self.cache_of(session)
         self._catch_up(cache)
-        return cache.fixed_tokens + cache.tokens + sum(self._cost(cache, m) for m in coming)
+        return cache.system.tokens + cache.tokens + sum(self._cost(cache, m) for m in coming)
 
     def cost(self, session: Session, message: Message) -> int:
         """Estimate the tokens of one message in the session's prompt. Loads no image."""

@@ -125,11 +125,13 @@ class Turns:
             is_first = session.next_seq == 1
             for message in messages_before(inbound, session.messages, is_first=is_first):
                 session.add_message(message)
-            if session.has_staged:
+            if session.stages_messages:
                 lines = session.encode_staged()
                 await self._commit(
                     inbound, session, Completion(turn.id, session.key, (), "done", lines)
                 )
+            elif session.has_staged:  # an interrupted turn stages them again
+                self._parts.sessions.save_early(session)
             turn.entries[0] = replace(turn.entries[0], previous_turn="")
             turn.join()
             ids = [entry.id for entry in turn.entries]

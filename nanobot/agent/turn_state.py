@@ -226,11 +226,11 @@ class RunningTurn(TurnLog):
     def note_prompt(self, cache: PromptCache, tokens: int) -> None:
         """Record the parts of a prompt for `nanobot turn show`."""
         first = cache.first if cache.rendered else cache.session.next_seq
-        self.report = {"system_id": cache.system_id, "first_seq": first, "memory": cache.shares}
-        self.prompt_tokens = tokens
-        if not cache.remembered:
-            self._parts.journal.remember_prompt(cache.system_id, cache.system.text)
-            cache.remembered = True
+        system, self.prompt_tokens = cache.system, tokens
+        self.report = {"system_id": system.id, "first_seq": first, "memory": system.shares}
+        if not system.remembered:
+            self._parts.journal.remember_prompt(system.id, system.message.text)
+            system.remembered = True
 
     def end_event(
         self,

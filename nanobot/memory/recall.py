@@ -109,6 +109,10 @@ class Recall:
         self._chosen: dict[str, tuple[list[object], str]] = {}
         self._shares = {LONG_TERM: min(16_000, budget // 4), PERSON: min(4_000, budget // 8)}
 
+    def basis(self) -> tuple[object, ...]:
+        """Return all that the parts depend on. Raise `NanobotError` if a file can't be read."""
+        return self._read_uses(), self._store.today(), self._store.memory_text()
+
     def memory_part(self) -> str:
         """Return the `# Memory` part of a system prompt, or "" if memory is empty."""
         return self._choose_once(LONG_TERM, self._render_memory)

@@ -156,7 +156,8 @@ class MemoryStore:
 
     def recent_note_paths(self) -> list[str]:
         """Return the paths of the notes in prompts, today's first."""
-        return [self.today_path(ago) for ago in range(self._recent_days)]
+        today = self.today()
+        return [note_path(today - timedelta(days=ago)) for ago in range(self._recent_days)]
 
     def note_days(self) -> list[date]:
         return sorted(filter(None, map(day_of, self._names())))

@@ -63,7 +63,8 @@ class Segment(Struct, frozen=True):
 def segments(folder: Path) -> list[Segment]:
     """Return the segments in an archive folder, oldest first."""
     with storage_errors(folder):
-        paths = [path for path in folder.glob(f"*{SUFFIX}") if path.stem.isdecimal()]
+        found = folder.glob(f"*{SUFFIX}") if folder.exists() else ()  # mostly there is none
+        paths = [path for path in found if path.stem.isdecimal()]
         ordered = sorted(paths, key=lambda path: int(path.stem))
         return [Segment(one, int(one.stem), find_last_seq(one, state_of(one))) for one in ordered]
 

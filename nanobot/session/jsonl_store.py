@@ -198,10 +198,11 @@ class JsonlStore:
 
         It is nanobot's name for it, unless the only file with this key was named by another
         program."""
-        own = self._path / f"{stem_of(key)}{SUFFIX}"
-        foreign = self._path / f"{foreign_stem_of(key)}{SUFFIX}"
-        if foreign in (own, self._path / SUFFIX):
+        stem, foreign_stem = stem_of(key), foreign_stem_of(key)
+        own = self._path / f"{stem}{SUFFIX}"
+        if foreign_stem in (stem, ""):
             return own
+        foreign = self._path / f"{foreign_stem}{SUFFIX}"
         if state_of(own) is not None or state_of(foreign) is None:
             return own
         return foreign if (key_in(foreign) or key_of(foreign.stem)) == key else own

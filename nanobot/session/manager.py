@@ -12,7 +12,7 @@ import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from weakref import WeakValueDictionary
 
@@ -97,6 +97,17 @@ class SessionManager(JsonlStore):
         While the disk refuses them, the future is pending. Only `close` gives up, with a
         StorageError."""
         return self._append(session, session.apply_staged())
+
+    def save_early(self, session: Session) -> None:
+        """Make staged metadata visible before its turn is committed. A commit has the same lines
+        until they are durable: a restored conversation is never without its scope."""
+        opening = session.opening = session.encode_staged()
+
+        def forget(saved: asyncio.Future[None]) -> None:
+            if session.opening == opening and not saved.cancelled() and saved.exception() is None:
+                session.opening = ""
+
+        self.save(session).add_done_callback(forget)
 
     def doubt(self) -> None:
         """Reload each conversation that this process does not hold (`is_held`) at its next use.
@@ -287,11 +298,11 @@ class SessionManager(JsonlStore):
         """Mark a session as used, and release the least recently used ones."""
         self._alive[session.key] = self._recent[session.key] = session
         self._recent.move_to_end(session.key)
-        surplus = len(self._recent) - self._capacity
-        for key, other in list(self._recent.items())[:-1] if surplus > 0 else ():
-            if surplus > 0 and self._is_settled(other):
+        if (surplus := len(self._recent) - self._capacity) > 0:
+            others = (key for key, one in self._recent.items() if one is not session)
+            settled = (key for key in others if self._is_settled(self._recent[key]))
+            for key in tuple(islice(settled, surplus)):
                 del self._recent[key]
-                surplus -= 1
 
 
 class ConversationCheck(Struct, frozen=True):

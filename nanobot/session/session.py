@@ -142,6 +142,8 @@ class Session:
         self.removal_lock = asyncio.Lock()
         """Held while messages move to memory for good, and while messages are retracted."""
         self._clock = clock
+        self.opening = ""
+        """Lines of `SessionManager.save_early` that may not be durable yet."""
         self._staged: list[Message | Metadata | Epoch | Retraction] = []
         self._lines: list[str] = []
         self._messages: list[Message] = []
@@ -166,6 +168,11 @@ class Session:
     def has_staged(self) -> bool:
         """True if `SessionManager.save` or `rollback` is pending."""
         return bool(self._staged)
+
+    @property
+    def stages_messages(self) -> bool:
+        """True if the staged records change more than the metadata."""
+        return any(not isinstance(record, Metadata) for record in self._staged)
 
     def get_history(self, max_messages: int = 50, *, after: int = -1) -> list[Message]:
         """Return the newest sendable messages that are not consolidated, at most `max_messages` (0:
@@ -267,8 +274,9 @@ class Session:
         return encode(mark)
 
     def encode_staged(self) -> str:
-        """Return the staged lines exactly as they will be in the file, each with its newline."""
-        return "".join(self._lines)
+        """Return the lines for a commit, exactly as they will be in the file, each with its
+        newline: the `opening` and the staged ones."""
+        return self.opening + "".join(self._lines)
 
     def rollback(self) -> None:
         """Drop all staged records."""
@@ -277,7 +285,7 @@ class Session:
 
     def apply_staged(self) -> str:
         """Make staged records visible and return their lines. Called by `SessionManager.save`."""
-        lines = self.encode_staged()
+        lines = "".join(self._lines)
         appended: list[Message] = []
         for record in self._staged:
             if isinstance(record, Message):

@@ -13,6 +13,7 @@ changed. Thread-safe."""
 from __future__ import annotations
 
 import json
+import os.path
 import sys
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -218,10 +219,10 @@ class SkillsLoader:
     def _list_folders(self) -> tuple[Place, ...]:
         home = self._workspace.place(FOLDER)
         try:
-            if home.stat() is None:
-                return ()
             entries = home.entries()
         except NanobotError as error:
+            if not os.path.lexists(home.root.path / FOLDER):
+                return ()
             self._warn(f"the workspace's skills cannot be read: {error}")
             return ()
         names = [e.name for e in entries if e.kind == "folder" and not e.name.startswith(".")]

@@ -9,6 +9,7 @@ from zoneinfo import ZoneInfo
 
 from nanobot.agent.media import MediaStore
 from nanobot.agent.prompt import SEPARATOR, ContextBuilder, PromptPart, ScopedSources
+from nanobot.memory.scopes import OWNER
 from nanobot.messages import Message, ToolCall
 from nanobot.providers.port import Image, Prompt, Toolset
 from nanobot.session.manager import SessionManager
@@ -41,13 +42,16 @@ class Instructions(ScopedSources):
         self.memory = "- likes tea"
         self.readable = True
 
-    def tools(self, session: Session) -> Toolset:
+    def scope_of(self, session: Session) -> str:
+        return OWNER
+
+    def tools(self, scope: str) -> Toolset:
         return Toolset((), b"[]")
 
-    def parts(self, session: Session) -> Sequence[PromptPart]:
+    def parts(self, scope: str) -> Sequence[PromptPart]:
         return (PromptPart("You help."), PromptPart(self.memory, "memory/MEMORY.md"))
 
-    def memory_text(self, session: Session) -> str | None:
+    def memory_text(self, scope: str) -> str | None:
         return self.memory if self.readable else None
 
 
@@ -285,14 +289,17 @@ def test_each_conversation_has_the_system_prompt_of_its_own(tmp_path: Path) -> N
     theirs.memory = "- likes coffee"
 
     class Both(Instructions):
-        def parts(self, session: Session) -> Sequence[PromptPart]:
-            return self.of(session).parts(session)
+        def scope_of(self, session: Session) -> str:
+            return OWNER if session.key == "cli:direct" else "people/fake_2"
 
-        def memory_text(self, session: Session) -> str | None:
-            return self.of(session).memory_text(session)
+        def parts(self, scope: str) -> Sequence[PromptPart]:
+            return self.of(scope).parts(scope)
 
-        def of(self, session: Session) -> Instructions:
-            return mine if session.key == "cli:direct" else theirs
+        def memory_text(self, scope: str) -> str | None:
+            return self.of(scope).memory_text(scope)
+
+        def of(self, scope: str) -> Instructions:
+            return mine if scope == OWNER else theirs
 
     builder = ContextBuilder(Both(), kit.clock)
     other = Session("fake:2", kit.clock)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Sequence
 from pathlib import Path
+from shutil import copytree, ignore_patterns
 
 import pytest
 from msgspec.structs import replace
@@ -15,6 +16,7 @@ from nanobot.bus.journal import Step
 from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.messages import Message, ToolCall
 from nanobot.providers.port import Prompt, Reply
+from nanobot.session.jsonl_store import JsonlStore
 from nanobot.session.records import encode
 from nanobot.testing import FakeClock, ScriptedModel, says
 from nanobot.testing.channel import FakeChannel
@@ -283,3 +285,25 @@ async def test_a_restart_that_was_waiting_cannot_loop(tmp_path: Path) -> None:
     async with running(tmp_path, ScriptedModel(says("hi")), channel) as again:
         assert await channel.ask("hello") == "hi"
     assert not again.restart_requested
+
+
+async def test_a_new_chat_has_its_scope_after_a_crash_at_any_moment(tmp_path: Path) -> None:
+    gate, channel = Gate(), FakeChannel()
+
+    def copy(name: str) -> None:
+        copytree(tmp_path / "home", tmp_path / name, ignore=ignore_patterns("*.sock"))
+
+    async with running(tmp_path / "home", ScriptedModel(says("hi"), hold=gate), channel):
+        await channel.say("hello")
+        await gate.reached.wait()
+        copy("begun")
+        gate.opened.set()
+        await channel.receive(1)
+        copy("answered")
+    for name in ("begun", "answered"):
+        later = FakeChannel()
+        async with running(tmp_path / name, ScriptedModel(says("hi")), later):
+            await later.receive(1 if name == "begun" else 0)
+        sessions = JsonlStore(tmp_path / name / "sessions", CLOCK)
+        assert sessions.metadata_of("fake:1")["scope"], name
+        assert [m.content for m in sessions.read_messages("fake:1")] == ["hello", "hi"]

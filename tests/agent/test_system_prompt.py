@@ -13,13 +13,10 @@ from nanobot.memory.scopes import OWNER, Memories, Scopes
 from nanobot.memory.store import MemoryStore
 from nanobot.providers.port import estimate_tokens
 from nanobot.security.paths import Root
-from nanobot.session.session import Session
 from nanobot.skills.loader import SkillsLoader
 from nanobot.testing import FakeClock
 from nanobot.tooling.registry import ToolRegistry
 from tests.doubles.state import MemoryState
-
-SESSION = Session("cli:direct", FakeClock())
 
 
 @pytest.fixture
@@ -41,7 +38,7 @@ def sources_of(workspace: Path, budget: int = 128_000) -> tuple[ScopedSources, M
 
 
 def text_of(workspace: Path, budget: int = 128_000) -> str:
-    parts = sources_of(workspace, budget)[0].parts(SESSION)
+    parts = sources_of(workspace, budget)[0].parts(OWNER)
     return SEPARATOR.join(part.text for part in parts)
 
 
@@ -102,20 +99,30 @@ def test_a_file_that_cannot_be_read_is_left_out(workspace: Path) -> None:
 
 async def test_todays_notes_are_part_of_what_memory_says(workspace: Path) -> None:
     sources, store = sources_of(workspace)
-    before = sources.memory_text(SESSION)
+    before = sources.memory_text(OWNER)
     await store.append_today("bought milk")
     assert "bought milk" not in (before or "")
-    assert "bought milk" in (sources.memory_text(SESSION) or "")
+    assert "bought milk" in (sources.memory_text(OWNER) or "")
 
 
 async def test_what_memory_says_is_held_once_for_all_who_were_told_the_same(
     workspace: Path,
 ) -> None:
     sources, store = sources_of(workspace)
-    other = Session("cli:other", FakeClock())
     await store.append_today("bought milk")
-    told = sources.memory_text(SESSION)
-    assert sources.memory_text(other) is told
+    told = sources.memory_text(OWNER)
+    assert sources.memory_text(OWNER) is told
     (workspace / "USER.md").write_text("# User\n\n- Likes tea.\n")
-    assert "Likes tea" in (sources.memory_text(other) or "")
-    assert sources.memory_text(SESSION) is sources.memory_text(other)
+    assert "Likes tea" in (sources.memory_text(OWNER) or "")
+
+
+@pytest.mark.parametrize("path", ["AGENTS.md", "SOUL.md", "USER.md", "memory/MEMORY.md"])
+def test_the_parts_are_made_once_until_a_file_changes(workspace: Path, path: str) -> None:
+    sources, _ = sources_of(workspace)
+    parts = sources.parts(OWNER)
+    assert sources.parts(OWNER) is parts
+    (workspace / path).write_text("# Notes\n\n- Likes tea.\n")
+    assert "Likes tea" in SEPARATOR.join(part.text for part in sources.parts(OWNER))
+    (workspace / path).unlink()
+    (workspace / path).symlink_to("/etc/hostname")
+    assert "Likes tea" not in SEPARATOR.join(part.text for part in sources.parts(OWNER))

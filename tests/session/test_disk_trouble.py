@@ -274,6 +274,44 @@ async def test_what_the_disk_refuses_to_the_end_is_reported_and_can_be_restored(
     assert texts((await after.get_or_create(KEY)).messages) == ["before", "one"]
 
 
+async def test_metadata_saved_early_is_in_the_next_commit_until_it_is_durable(
+    managed: Open, disk: FailingDisk, notices: Notices
+) -> None:
+    manager, disk.broken = managed(), {"write"}
+    session = await manager.get_or_create(KEY)
+    session.set_metadata(scope="people/fake_1")
+    manager.save_early(session)
+    assert session.metadata["scope"] == "people/fake_1"
+    await notices.heard.wait()
+    session.begin_turn()  # a turn that is repeated in the same process
+    session.add_message(user("one"))
+    lines = session.encode_staged()
+    session.rollback()
+    session.add_message(user("one"))
+    assert session.encode_staged() == lines
+    saved = manager.save(session)
+    await manager.close()
+    with pytest.raises(StorageError):
+        await saved
+    disk.broken.clear()
+    after = managed()
+    for _ in range(2):
+        await after.restore(KEY, lines)
+    restored = await after.get_or_create(KEY)
+    assert restored.metadata["scope"] == "people/fake_1"
+    assert texts(restored.messages) == ["one"]
+
+
+async def test_metadata_that_is_durable_is_in_no_other_commit(managed: Open) -> None:
+    manager = managed()
+    session = await manager.get_or_create(KEY)
+    session.set_metadata(scope="people/fake_1")
+    manager.save_early(session)
+    assert "people/fake_1" in session.encode_staged()
+    await manager.mark(session, 1, kept=True, by="1", via="fake")
+    assert session.encode_staged() == ""
+
+
 async def test_a_restore_that_the_disk_refuses_says_so_and_can_be_repeated(
     managed: Open, disk: FailingDisk
 ) -> None:

@@ -86,7 +86,7 @@ class MemoryConsolidator:
         a model that is out. Raise `StorageError`."""
         if is_internal(session.key):
             return
-        if session not in self._caught_up and session.next_seq > 1:  # nothing to do for a new one
+        if session not in self._caught_up and session.next_seq > 1:
             memory = self._memory_of(session)
             async with self._memories.holding(memory.scope):
                 await self._archivist.catch_up(session, memory)
@@ -111,6 +111,8 @@ class MemoryConsolidator:
         alarm."""
         limits, prompt = self._gauge.limits, self._gauge.prompt
         too_many = not coming and 0 < limits.window <= len(session.messages)
+        if session.next_seq == 1:  # nothing to catch up with
+            self._caught_up.add(session)
         if too_many or session not in self._caught_up:
             return False
         budget = self._gauge.budget_of(session)
