@@ -32,7 +32,9 @@ if TYPE_CHECKING:
 
 def add_sessions(sessions: Parser) -> None:
     what = sessions.group()
-    what.add("list", "list all conversations, latest first", show_sessions).json()
+    what.add("list", "list conversations, latest first", show_sessions).count(
+        50, "conversations"
+    ).json()
     show = what.add("show", "show the latest messages in a conversation", show_messages)
     show.argument("key", "KEY", "the conversation's key in `sessions list`")
     show.count(20, "messages")
@@ -47,8 +49,12 @@ def add_turn(turn: Parser) -> None:
 
 
 def show_sessions(options: Options) -> int:
-    found = _open_manager(options.home).list_sessions()
+    sessions = _open_manager(options.home)
+    found = [*sessions.list_sessions(most=options.n)]
+    more = sessions.count() - len(found) if len(found) == options.n else 0
+    left = f"{more:,} more. To list all, add `-n {len(found) + more}`.\n" if more > 0 else ""
     if options.json:
+        print_text(left, sys.stderr)
         return print_json(
             [
                 {
@@ -72,7 +78,9 @@ def show_sessions(options: Options) -> int:
         for info in found
     ]
     shown = table(rows, "session", "last used", "last message")
-    return print_text(shown or "No conversations yet. `nanobot agent` starts one.\n")
+    if not shown:
+        return print_text("No conversations yet. `nanobot agent` starts one.\n")
+    return print_text(f"{shown}\n{left}" if left else shown)
 
 
 def show_messages(options: Options) -> int:

@@ -56,8 +56,9 @@ class Conversations:
         query = optional_text(arguments, "query").casefold()
         offset = number_argument(arguments, "offset")
         limit = min(number_argument(arguments, "limit", 50), _MOST)
-        infos, of = self._sessions.list_sessions(within=_AGE_SECONDS), self._scopes.of_session
-        if scope or query:
+        of, most = self._scopes.of_session, None if scope or query else offset + limit
+        infos = self._sessions.list_sessions(within=_AGE_SECONDS, most=most)
+        if most is None:
             owned = [
                 (one, of(one.key, one.metadata))
                 for one in infos
@@ -65,9 +66,8 @@ class Conversations:
             ]
             found = [one for one in owned if scope in ("", one[1])]
             shown, total = found[offset : offset + limit], len(found)
-        else:  # read only the shown ones of perhaps ten thousand
-            some = islice(infos, offset, offset + limit)
-            shown = [(one, of(one.key, one.metadata)) for one in some]
+        else:  # read only the first ones of perhaps ten thousand
+            shown = [(one, of(one.key, one.metadata)) for one in islice(infos, offset, None)]
             total = offset + len(shown) if 0 < len(shown) < limit else self._sessions.count()
         return {"total": total, "conversations": [_render_conversation(*one) for one in shown]}
 

@@ -10,6 +10,7 @@ find the file under that key. Any other file, such as a copy, is listed under it
 from __future__ import annotations
 
 import json
+import math
 import os
 import sqlite3
 import threading
@@ -105,13 +106,23 @@ class SessionCatalogue:
         """Return the names of the live files, without a scan."""
         return [name for name in list_names(self.folder) if is_session_file(name)]
 
-    def sessions(self, *, sealed: bool = False, within: float = 0.0) -> Iterator[SessionInfo]:
-        """Return all sessions, the last used first. With `sealed`, only those with unconsolidated
-        messages before the newest epoch. A scan within the last `within` seconds is reused, unless
-        `expire` was called since."""
+    def count(self) -> int:
+        """Return the number of sessions. Any scan since `expire` is reused."""
+        query = "SELECT count(*) FROM file WHERE info IS NOT NULL"
+        return self._run(lambda db: int(db.execute(query).fetchone()[0]), math.inf)
+
+    def sessions(
+        self, *, sealed: bool = False, within: float = 0.0, most: int | None = None
+    ) -> Iterator[SessionInfo]:
+        """Return all sessions, or the first `most`, the last used first. With `sealed`, only those
+        with unconsolidated messages before the newest epoch. A scan within the last `within`
+        seconds is reused, unless `expire` was called since."""
         chosen = "is_sealed" if sealed else "info IS NOT NULL"
-        query = f"SELECT place, info FROM file WHERE {chosen} ORDER BY updated DESC"  # noqa: S608
-        rows: list[tuple[str, str]] = self._run(lambda db: db.execute(query).fetchall(), within)
+        query = f"SELECT place, info FROM file WHERE {chosen} ORDER BY updated DESC LIMIT ?"  # noqa: S608
+        limit = (-1 if most is None else most,)
+        rows: list[tuple[str, str]] = self._run(
+            lambda db: db.execute(query, limit).fetchall(), within
+        )
         return (
             replace(decode_info(info), place=f"{self.folder}/{decode_name(place)}")
             for place, info in pace(rows)

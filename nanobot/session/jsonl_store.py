@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
+from itertools import islice
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -143,18 +144,21 @@ class JsonlStore:
             found = newest_metadata(descriptor, os.fstat(descriptor).st_size)
         return found.metadata or {} if found else {}
 
-    def list_sessions(self, *, sealed: bool = False, within: float = 0.0) -> Iterator[SessionInfo]:
-        """List all sessions, the last used first, also new ones that are not durable yet. With
-        `sealed`, only those with unconsolidated messages before the newest epoch. Changes by
-        another process or a person in the last `within` seconds may be missing.
+    def list_sessions(
+        self, *, sealed: bool = False, within: float = 0.0, most: int | None = None
+    ) -> Iterator[SessionInfo]:
+        """List all sessions, or the first `most`, the last used first, also new ones that are not
+        durable yet. With `sealed`, only those with unconsolidated messages before the newest epoch.
+        Changes by another process or a person in the last `within` seconds may be missing.
 
         Blocks before it returns, for a time that depends on the number of changes since the last
         call."""
         waiting = {file.key: file for file in self._writer.waiting()}
         # Before the scan of the catalogue, or a new session may be in neither.
         new = {} if sealed else {k: f for k, f in waiting.items() if state_of(f.path) is None}
-        stored = self._catalogue.sessions(sealed=sealed, within=0.0 if waiting else within)
-        return self._infos(waiting, new, stored)
+        within = 0.0 if waiting else within
+        stored = self._catalogue.sessions(sealed=sealed, within=within, most=most)
+        return islice(self._infos(waiting, new, stored), most)
 
     def _infos(
         self,
@@ -170,9 +174,9 @@ class JsonlStore:
                 yield replace(one, metadata=of(one.key)) if one.key in waiting else one
 
     def count(self) -> int:
-        """Return the number of sessions. Blocks."""
-        new = {file.path.name for file in self._writer.waiting()}
-        return len(new.union(self._catalogue.names()))
+        """Return the number of sessions that `list_sessions` just listed. Blocks."""
+        new = sum(state_of(file.path) is None for file in self._writer.waiting())
+        return new + self._catalogue.count()
 
     def retry(self) -> None:
         """Retry pending writes at once."""

@@ -85,6 +85,23 @@ def test_what_was_said_is_listed_and_shown_afterwards(here: Any) -> None:
     assert "cli:direct" in missing.stderr
 
 
+def test_only_the_latest_conversations_are_listed_and_how_many_more_there_are(
+    home: Path, here: Any
+) -> None:
+    (home / "sessions").mkdir()
+    for number in range(52):
+        file = home / "sessions" / f"cli_chat-{number}.jsonl"
+        file.write_text('{"role": "user", "content": "hello"}\n')
+    shown = here("sessions", "list").stdout
+    assert shown.count("cli:chat-") == 50
+    assert shown.endswith("\n2 more. To list all, add `-n 52`.\n")
+    listed = here("sessions", "list", "-n", "1", "--json")
+    assert len(json.loads(listed.stdout)) == 1
+    assert listed.stderr == "51 more. To list all, add `-n 52`.\n"
+    whole = here("sessions", "list", "-n", "52")
+    assert (whole.stdout.count("cli:chat-"), "more" in whole.stdout) == (52, False)
+
+
 def test_looking_needs_no_gateway(here: Any) -> None:
     assert "not running" in here("status").stdout
     assert here("queue", "list").stdout == "No pending or failed messages.\n"

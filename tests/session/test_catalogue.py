@@ -15,7 +15,7 @@ from nanobot.session.catalogue import Changes, SessionCatalogue, list_states
 from nanobot.session.manager import SessionManager
 from nanobot.testing import FakeClock
 from tests.privileges import without_privileges
-from tests.session.support import Open, say
+from tests.session.support import Open, say, user
 
 
 @pytest.fixture
@@ -280,3 +280,20 @@ async def test_background_work_does_not_count_as_use(
     clock.jump(3_600)
     await manager.mark_consolidated(rested, 1)
     assert [info.key for info in managed().list_sessions()] == ["cli:newest", "cli:rested"]
+
+
+async def test_the_latest_sessions_are_read_without_the_others(
+    managed: Open, clock: FakeClock
+) -> None:
+    manager = managed()
+    for number in range(5):
+        await say(manager, f"cli:{number}", "hello")
+        clock.jump(60)
+    other = managed()
+    assert [info.key for info in other.list_sessions(most=2)] == ["cli:4", "cli:3"]
+    assert other.count() == 5
+    new = await manager.get_or_create("cli:new")
+    new.add_message(user("hello"))
+    saved = manager.save(new)
+    assert [info.key for info in manager.list_sessions(most=2)] == ["cli:new", "cli:4"]
+    await saved
