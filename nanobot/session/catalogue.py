@@ -250,7 +250,8 @@ class SessionCatalogue:
         path = self.folder / name
         try:
             info = glance(path)
-            info = replace(info, key=self._key_of(name, info.key))
+            if info.key != (key := self._key_of(name, info.key)):
+                info = replace(info, key=key)
             encoded = encode_info(info)
         except RecursionError as error:
             raise StorageError(path, "its metadata is nested too deeply") from error

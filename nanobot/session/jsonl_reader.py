@@ -38,6 +38,7 @@ from nanobot.io import (
 )
 from nanobot.messages import Message
 from nanobot.session.records import (
+    IS_METADATA,
     Epoch,
     Foreign,
     Mark,
@@ -133,7 +134,7 @@ def read_amendments(path: Path, state: FileState) -> Sequence[Epoch | Retraction
 
 def amendments_in(lines: Iterable[bytes]) -> list[Epoch | Retraction | Mark]:
     """Return the epochs, retractions and marks in these lines."""
-    records = (decode(line) for line in lines if _MARK in line)
+    records = (decode(one) for one in lines if _MARK in one and not one.startswith(IS_METADATA))
     return [one for one in records if isinstance(one, Epoch | Retraction | Mark)]
 
 
@@ -286,20 +287,24 @@ def glance(path: Path) -> SessionInfo:
     with storage_errors(path), open_regular(path) as descriptor:
         status = os.fstat(descriptor)
         lines = os.pread(descriptor, _EDGE, max(0, status.st_size - _EDGE)).split(b"\n")
-        head = decode(lines[0]) if status.st_size <= _EDGE else read_head(descriptor)
         marks = [decode(line) for line in lines if _MARK in line]
+        if status.st_size > _EDGE:
+            head = read_head(descriptor)
+        else:
+            head = marks[0] if _MARK in lines[0] else decode(lines[0])
         headers = pick(Metadata, marks)
         if not headers:
             headers = [newest_metadata(descriptor, status.st_size) or _NO_METADATA]
     newest, epochs = headers[-1], [mark.seq for mark in pick(Epoch, marks)]
     said, preview, last = find_last_words(lines, pick(Retraction, marks))
-    touched = datetime.fromtimestamp(status.st_mtime, UTC).astimezone()
     key, created = read_key_and_start(head)
     updated = max(filter(None, (said, *(one.updated_at for one in headers))), default=None)
+    if updated is None:
+        updated = datetime.fromtimestamp(status.st_mtime, UTC).astimezone()
     return SessionInfo(
         key=key or key_of(path.stem),
-        created_at=created or updated or touched,
-        updated_at=updated or touched,
+        created_at=created or updated,
+        updated_at=updated,
         size=status.st_size,
         preview=preview,
         place=str(path),

@@ -130,7 +130,7 @@ _NUMBERED = re.compile(
 
 # These decode most lines ten times as fast: messages without tool calls, and metadata.
 _PLAIN_MESSAGE, _PLAIN_METADATA = Decoder(Message), Decoder(Metadata)
-_IS_METADATA = b'{"_type":"metadata",'
+IS_METADATA = b'{"_type":"metadata",'
 
 
 def encode(record: Message | Metadata | Epoch | Retraction | Mark) -> str:
@@ -202,7 +202,7 @@ def decode(line: bytes) -> Record | None:
             message = _PLAIN_MESSAGE.decode(line)
             if message.seq >= 0 and (message.timestamp is None or message.timestamp.tzinfo):
                 return message
-        elif line.startswith(_IS_METADATA):
+        elif line.startswith(IS_METADATA):
             facts = _PLAIN_METADATA.decode(line)
             naive = any(one and not one.tzinfo for one in (facts.created_at, facts.updated_at))
             if not naive and facts.last_consolidated >= 0 <= facts.first_seq:

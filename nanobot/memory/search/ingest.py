@@ -59,11 +59,9 @@ _TOGETHER, _SMALL = 1 << 20, 1 << 16
 """Bytes of the sessions that are read in one transaction, and of a file that is read at once."""
 
 _SESSIONS = "SELECT key, files FROM stream WHERE source = 'message' AND scope = ''"
-# Selects a stream, and creates a new one.
-_STREAM = (
-    "INSERT INTO stream (source, scope, key) VALUES (?, ?, ?)"
-    " ON CONFLICT DO UPDATE SET key = key RETURNING id, files, position, languages"
-)
+_STREAM = "SELECT id, files, position, languages FROM stream WHERE (source, scope, key) = (?, ?, ?)"
+# Not an upsert: its savepoint would write out the words of each session in the transaction.
+_NEW_STREAM = "INSERT INTO stream (source, scope, key) VALUES (?, ?, ?)"
 
 _PASSAGE = (
     "INSERT INTO passage (id, stream, segment, seq, moment, role, asks, hash, first, last,"
@@ -189,8 +187,8 @@ class IndexIngest:
                 if name[0] == "message":
                     self._take_session(name, files)
                 else:
-                    [(id, _, _, languages)] = self._db.execute(_STREAM, name)
-                    lines = ((entry.hash, entry) for entry in entries)
+                    id, _, _, languages = self._get_or_create(name)
+                    lines = ((entry.hash, entry) for entry in self._pace(entries))
                     new, apart = self._new_entries(id, lines, SessionReader()), name[0] in _APART
                     languages = self._append(id, new, languages, apart=apart)
                     stamps = (render_stamps(files), languages, id)
@@ -219,7 +217,7 @@ class IndexIngest:
     def _take_session(self, name: Name, files: Files) -> None:
         """Read a session: only the new lines of its live file if nothing else has changed since the
         last time, or all of it."""
-        [(id, before, position, languages)] = self._db.execute(_STREAM, name)
+        id, before, position, languages = self._get_or_create(name)
         known, stamps = _Position(*json.loads(position)), render_stamps(files)
         if not before and len(files) == 1 and files[0].state.size <= _SMALL:  # read it once
             lines = [*lines_of(files[0])]
@@ -232,12 +230,22 @@ class IndexIngest:
         has_grown = known.number and len(about) == known.amendments
         has_grown = has_grown and before.split("\n")[:-1] == stamps.split("\n")[:-1]
         if has_grown and checksum(files[-1], known.read) == known.mark:
-            new = lines_of(files[-1], known.read)
+            new = self._pace(lines_of(files[-1], known.read))
             if not self._take_lines(id, [new], stamps, known, about, languages):
                 self._take_session(name, files)  # all of it: the position is reset
             return
-        self._take_lines(id, map(lines_of, files), stamps, _Position(), about, languages)
+        whole = (self._pace(lines_of(file)) for file in files)
+        self._take_lines(id, whole, stamps, _Position(), about, languages)
         self._amend(id, about)
+
+    def _get_or_create(self, name: Name) -> tuple[int, str, str, str]:
+        """Return the id, the stamps, the position, and the languages of a stream."""
+        found: tuple[int, str, str, str] | None = self._db.execute(_STREAM, name).fetchone()
+        if found is None:
+            self._db.execute(_NEW_STREAM, name)
+            found = self._db.execute(_STREAM, name).fetchone()
+            assert found is not None
+        return found
 
     def _amend(self, id: int, about: Sequence[Epoch | Retraction | Mark]) -> None:
         """Delete the retracted passages, and mark the kept ones."""
@@ -314,7 +322,7 @@ class IndexIngest:
             found = "SELECT 1 FROM passage WHERE stream = ? AND seq = ? AND hash = ?"
             return entry.hash in seen or self._db.execute(found, at).fetchone() is not None
 
-        for hash, line in self._pace(lines):
+        for hash, line in lines:
             if row and row[1] == hash:
                 last = reader.number = row[0]
                 row = rows.fetchone()
@@ -350,8 +358,8 @@ class IndexIngest:
                 spelled = prepare_text(whole, language)
                 original = None if spelled == whole else whole
                 words.append((id, spelled))
-                named = (entry.speaker, entry.origin, entry.turn, entry.place)
-                speaker, *others = map(storable, named)
+                texts = (entry.speaker, entry.origin, entry.turn, entry.place)
+                speaker, *others = map(storable, texts)
                 speakers.add(speaker)
                 passages.append((
                     id, stream, segment, entry.seq, entry.moment, entry.role, entry.asks,
@@ -360,10 +368,9 @@ class IndexIngest:
             languages = " ".join(dict.fromkeys(filter(None, (likely, *seen))))
             self._db.executemany(_PASSAGE, passages)
             self._db.executemany("INSERT INTO words (rowid, text) VALUES (?, ?)", words)
-            self._db.executemany(
-                "INSERT OR IGNORE INTO speaker VALUES (?, ?)",
-                ((stream, name) for name in speakers - {"", "user", "assistant", "tool"}),
-            )
+            if named := speakers - {"", "user", "assistant", "tool"}:
+                new = "INSERT OR IGNORE INTO speaker VALUES (?, ?)"
+                self._db.executemany(new, [(stream, name) for name in named])
         return languages
 
     def _latest_language(self) -> list[str]:

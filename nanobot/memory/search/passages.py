@@ -213,7 +213,7 @@ def lines_of(file: SourceFile, start: int = 0) -> Iterator[bytes]:
         status = os.fstat(descriptor)
         if status.st_ino != file.state.inode:
             raise FileNotFoundError(file.name)
-        with os.fdopen(os.dup(descriptor), "rb") as lines:
+        with open(descriptor, "rb", closefd=False) as lines:
             lines.seek(start)
             for raw in lines:
                 if raw.endswith(b"\n") or decode_fields(raw) is not None:
@@ -251,7 +251,7 @@ class SessionReader(Struct):
         self.number = number if number < NUMBER_LIMIT else self.number + 1
         record = placed.record
         if isinstance(record, Metadata):
-            self.metadata = json.dumps(dict(record.metadata or {}))
+            self.metadata = json.dumps(dict(record.metadata)) if record.metadata else "{}"
         return self._entry(record, hash) if isinstance(record, Message) else None
 
     def _entry(self, message: Message, hash: int) -> IndexEntry | None:

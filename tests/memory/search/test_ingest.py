@@ -341,6 +341,16 @@ async def step_by_step(home: Home, steps: list[tuple[str, int]]) -> None:
         assert kept == db.execute(KEPT).fetchall()
 
 
+async def test_many_new_sessions_are_written_together(home: Home, index: MemoryIndex) -> None:
+    for number in range(100):
+        home.say(f"cli:{number}", message(1, f"tiger number {number}"))
+    await index.refresh()
+    with closing(sqlite3.connect(home.database)) as db:
+        # The pages of the full-text table: a header and an average, and the rest in segments.
+        (segments,) = db.execute("SELECT count(DISTINCT id >> 37) - 1 FROM words_data").fetchone()
+    assert segments == 1
+
+
 async def test_a_message_that_is_added_is_all_that_is_read(
     home: Home, index: MemoryIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
