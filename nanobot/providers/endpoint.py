@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
@@ -67,7 +68,7 @@ T = TypeVar("T")
 _MOST_MARKS = 1_000_000  # of JSON in a whole answer: 64 vectors of 8,192 numbers have half of that
 
 
-class Endpoint(Struct, frozen=True):
+class Endpoint(Struct, frozen=True, dict=True):
     """A model server, as errors describe it. `settings` is its section of the configuration.
     `headers` replace the usual header with the key. `own_headers` are the owner's, which override
     all others."""
@@ -102,7 +103,7 @@ class Endpoint(Struct, frozen=True):
             raise self.body_error(said)
         return fields
 
-    @property
+    @cached_property
     def place(self) -> str:
         """The address without secrets, empty if it is invalid."""
         try:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 CONNECT_SECONDS = 15.0
 _ERROR_BYTES = 64 * 1024  # read of an unsuccessful answer
 _ANSWER_BYTES = 64 * 1024 * 1024
-_PIECE_BYTES = 256 * 1024  # sent at once
+_PIECE_BYTES = 512 * 1024  # sent at once
 _LONGEST_HEADER = 64 * 1024  # gateways send large ones
 _CERTIFICATES = ("SSL_CERT_FILE", "SSL_CERT_DIR")
 _SOCKS, _SOCKS_PORT = ("socks5", "socks5h"), 1080

@@ -255,16 +255,14 @@ class OpenAIProvider:
 
                 self._plain = tools, plain_tools(tools)
             tools = self._plain[1]
-        parts = [b'{"model":', encode_json(fields.pop("model", model))]
+        start = b'{"model":' + encode_json(fields.pop("model", model))
         if tools.wire:
-            parts += [b',"tools":', tools.wire]
-        messages = self._dialogue.wire_messages(
-            prompt.messages, dialect, self._endpoint.source(model)
-        )
-        parts += [b',"messages":[', b",".join(messages), b"]"]
-        for name, value in fields.items():
-            parts += [b",", encode_json(name), b":", encode_json(value)]
-        return b"".join([*parts, b"}"])
+            start += b',"tools":' + tools.wire
+        source = self._endpoint.source(model)
+        messages = [*self._dialogue.wire_messages(prompt.messages, dialect, source)] or [b""]
+        messages[0] = start + b',"messages":[' + messages[0]
+        messages[-1] += b"]," + encode_json(fields)[1:] if fields else b"]}"
+        return b",".join(messages)  # the only copy of the conversation
 
     def _build_fields(self, question: _Question, dialect: Dialect) -> dict[str, Any]:
         """Return the fields after the messages, the owner's and the form's last."""
@@ -286,8 +284,11 @@ class OpenAIProvider:
 _STREAM = {"stream": True, "stream_options": {"include_usage": True}}
 
 
+_ENCODER = json.JSONEncoder(separators=(",", ":"))
+
+
 def encode_json(value: object) -> bytes:
-    return json.dumps(value, separators=(",", ":")).encode()
+    return _ENCODER.encode(value).encode()
 
 
 def make_choice_fields(choice: str) -> dict[str, Any]:

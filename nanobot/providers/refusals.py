@@ -341,6 +341,12 @@ _FILTERED = (
 `RECITATION`, Anthropic's `refusal`, GLM's `sensitive`, Bedrock's `guardrail_intervened`."""
 
 
+_VERDICTS = {
+    *("native_finish_reason", "promptFeedback", "prompt_feedback", "prompt_filter_results"),
+    *("content_filter_results", "content_filter_result"),
+}
+
+
 def is_filter(finish: str) -> bool:
     return bool(finish) and _matches(_FILTERED, finish)
 
@@ -352,6 +358,8 @@ def filter_in(fields: Mapping[str, object]) -> str:
     Sources: OpenRouter's `native_finish_reason` (openrouter.ai/docs/api-reference/overview),
     Azure's `content_filter_results` and `prompt_filter_results` (learn.microsoft.com, "Content
     filtering"), Gemini's `promptFeedback.blockReason` (ai.google.dev/api/generate-content)."""
+    if _VERDICTS.isdisjoint(fields):  # as in most events
+        return ""
     native = string(fields.get("native_finish_reason"))
     if is_filter(native):
         return native
