@@ -1,11 +1,12 @@
 """Measure what 10,000 conversations of four messages cost beyond an empty home, as whole processes.
 
 The CPU of a start is the gateway's three seconds after it is ready, and memory is its resident set
-then. Each home was started once before and left to finish, so work of a first start is not counted.
-Medians of rounds with new homes, alternately empty and full."""
+then. The very first start of a home is its CPU until it has finished. The other figures are from
+later starts. Medians of rounds with new homes, alternately empty and full."""
 
 from __future__ import annotations
 
+import argparse
 import os
 import subprocess
 import tempfile
@@ -22,10 +23,11 @@ from bench.startup import NANOBOT, cpu_seconds, resident, running_gateway
 CHATS, ROUNDS = 10_000, 5
 _SETTLED, _CALLS, _PATIENCE = 3.0, 10, 60
 _WANTED = {
-    "gateway, CPU of its start [s]": "<= 1.3 x empty",
+    "gateway, CPU of its very first start [s]": "<= 2",
+    "gateway, CPU of its start [s]": "<= 1.2 x empty",
     "gateway, idle [MiB]": "<= 55",
     "gateway, CPU of `status` [ms]": "<= 20",
-    "`sessions list`, CPU [s]": "<= 0.3",
+    "`sessions list`, CPU [s]": "<= 1.3 x empty",
     "`agent -m hi` in process, CPU [s]": "as empty",
 }
 FIGURES = {
@@ -46,7 +48,8 @@ def measure(nanobot: str, _: str = "") -> Iterator[float]:
             environ = {**os.environ, "NANOBOT_HOME": folder}
             with running_gateway(environ, nanobot) as (pid, _ready):
                 wait_until_idle(pid)
-            figures.append(tuple(of_home(nanobot, environ)))
+                first = cpu_seconds(pid)
+            figures.append((first, *of_home(nanobot, environ)))
     yield from chain.from_iterable(zip(*figures, strict=True))
 
 
@@ -85,7 +88,10 @@ def cpu_of(command: list[str], environ: Mapping[str, str]) -> float:
 
 
 def main() -> None:
-    rounds = [tuple(measure(NANOBOT)) for _ in range(ROUNDS)]
+    parser = argparse.ArgumentParser(description="What 10,000 conversations cost.")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="of both homes")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    rounds = [tuple(measure(NANOBOT)) for _ in range(parser.parse_args().rounds)]
     labels = [f"{name} (target {wanted})" if wanted else name for name, wanted in FIGURES.items()]
     medians = [median(figure) for figure in zip(*rounds, strict=True)]
     report("chats", dict(zip(labels, medians, strict=True)))

@@ -21,7 +21,8 @@ from bench.reporting import report
 ROOT = Path(__file__).parents[1]
 TOOLS = ("pip", "setuptools", "pkg_resources", "_distutils_hack", "distutils-precedence")
 LARGEST = 8
-WANTED = {"": (" (target <= 125)", " (target <= 44)"), "[standard]": ("", "")}
+WANTED = {"": (" (target <= 125)", " (target <= 46)"), "[standard]": ("", "")}
+HTTP_CLIENTS = {"aiohttp", "httpx", "httpx2", "niquests", "requests"}
 
 
 def blocks(path: Path) -> int:
@@ -30,9 +31,8 @@ def blocks(path: Path) -> int:
     return sum(each.lstat().st_blocks * 512 for each in (path, *below))
 
 
-def install_into(folder: Path, source: str) -> tuple[dict[str, int], int]:
-    """Install `source`, and return the bytes of each entry of `site-packages` and the number of
-    packages."""
+def install_into(folder: Path, source: str) -> tuple[dict[str, int], set[str]]:
+    """Install `source`, and return the bytes of each entry of `site-packages` and the packages."""
     subprocess.run([sys.executable, "-m", "venv", folder], check=True)
     command: list[str | Path] = [
         folder / "bin" / "python",
@@ -48,7 +48,7 @@ def install_into(folder: Path, source: str) -> tuple[dict[str, int], int]:
         each.name: blocks(each) for each in packages.iterdir() if not each.name.startswith(TOOLS)
     }
     names = {each.metadata["Name"] for each in distributions(path=[str(packages)])}
-    return entries, len(names - {*TOOLS})
+    return entries, names - {*TOOLS}
 
 
 def main() -> None:
@@ -60,10 +60,11 @@ def main() -> None:
         if extra and extra[1:-1] not in project["optional-dependencies"]:
             continue
         with tempfile.TemporaryDirectory() as folder:
-            entries, count = install_into(Path(folder), f"{source.resolve()}{extra}")
+            entries, names = install_into(Path(folder), f"{source.resolve()}{extra}")
         figures[f"nanobot{extra} [MiB]{size_wanted}"] = sum(entries.values()) / 2**20
-        figures[f"nanobot{extra}, packages{count_wanted}"] = count
+        figures[f"nanobot{extra}, packages{count_wanted}"] = len(names)
         if not extra:
+            figures["HTTP clients"] = ", ".join(sorted(HTTP_CLIENTS & names))
             largest = sorted(entries.items(), key=lambda entry: -entry[1])[:LARGEST]
             figures |= {f"  {name} [MiB]": size / 2**20 for name, size in largest}
     report("install", figures)

@@ -113,7 +113,8 @@ def main() -> int:
     options = parser.parse_args()
     figures = asyncio.run(measure(max(options.messages, 2 * OPEN), max(options.turns, 1)))
     if options.json:
-        print(json.dumps({name: round(value, 4) for name, value in figures.items()}))
+        shown = {name: round(value, 4) for name, value in figures.items()}
+        print(json.dumps({"bench": "sessions"} | shown))
     else:
         for name, value in figures.items():
             print(f"{name:24}{value:10.3f}")

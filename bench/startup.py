@@ -6,6 +6,7 @@ HTTP. CPU is the use of an idle gateway."""
 
 from __future__ import annotations
 
+import argparse
 import os
 import subprocess
 import sys
@@ -25,10 +26,11 @@ IDLE_SECONDS = 3
 
 FIGURES = {
     "nanobot --version [s]": "<= 0.10",
+    "nanobot --help [s]": "<= 0.07",
     "nanobot agent -m hi, in process, offline model [s]": "<= 0.6",
     "nanobot agent -m hi, in process, over HTTP [s]": "<= 0.6",
     "nanobot agent -m hi, through the gateway [s]": "<= 0.08",
-    "gateway ready [s]": "<= 0.45",
+    "gateway ready [s]": "<= 0.22",
     "gateway idle, before the first turn [MiB]": "<= 45",
     "gateway idle, after it [MiB]": "<= 55",
     f"CPU while idle for {IDLE_SECONDS} s [s]": "0",
@@ -47,6 +49,7 @@ def measure(nanobot: str, server: str) -> Iterator[float]:
         }
         one_shot = [nanobot, "agent", "-m", "hi"]
         yield seconds([nanobot, "--version"], environ)
+        yield seconds([nanobot, "--help"], environ)
         yield seconds(one_shot, environ)
         yield seconds(one_shot, online)
         with running_gateway(online, nanobot) as (pid, ready):
@@ -104,8 +107,12 @@ def cpu_seconds(pid: int) -> float:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description="Commands and a gateway as processes.")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="each with a new home")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    rounds_wanted = parser.parse_args().rounds
     with ModelServer() as server:
-        rounds = [tuple(measure(NANOBOT, server.base_url)) for _ in range(ROUNDS)]
+        rounds = [tuple(measure(NANOBOT, server.base_url)) for _ in range(rounds_wanted)]
     labels = [f"{name} (target {wanted})" for name, wanted in FIGURES.items()]
     medians = [median(figure) for figure in zip(*rounds, strict=True)]
     report("startup", dict(zip(labels, medians, strict=True)))

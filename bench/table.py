@@ -7,8 +7,9 @@ Pure."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 WANTED: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "sessions": {
@@ -31,6 +32,55 @@ WANTED: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "crossings": {"crossings": ("attacks that crossed a line", "0")},
 }
 """By bench and name: the label in the table, and the target."""
+
+
+class Row(NamedTuple):
+    """A row of the first table. `figure` and `over` are the beginnings of a bench's labels. With
+    `over`, their ratio is shown."""
+
+    label: str
+    goal: str
+    bench: str
+    figure: str
+    over: str = ""
+
+
+_START, _LIST = "gateway, CPU of its start [s], ", "`sessions list`, CPU [s], "
+ROWS = (
+    Row("by Telegram, CPU relative to a turn", "<= 2.5", "doors", "Telegram: CPU [turns]"),
+    Row("the same with a pause after each", "", "doors", "Telegram with a pause: CPU [turns]"),
+    Row("by a linked WhatsApp", "", "doors", "WhatsApp, linked: CPU [turns]"),
+    Row("by WhatsApp's Cloud API", "", "doors", "WhatsApp, Cloud API: CPU [turns]"),
+    Row("to the API", "<= 1.6", "doors", "API: CPU [turns]"),
+    Row("the same, commits", "<= 2.1", "doors", "API: commits"),
+    Row("on the page", "", "doors", "page: CPU [turns]"),
+    Row("in the terminal", "", "doors", "terminal: CPU [turns]"),
+    Row("CPU of a turn, relative to two commits", "<= 4", "turns", "a turn, against two commits"),
+    Row("a turn in a new chat, relative to an old one", "<= 1.3", "turns", "a turn in a new chat"),
+    Row("a turn over HTTP, relative to the minimum", "<= 2.2", "http", "ratio"),
+    Row("50 chats at 0 ms [turns/s]", "against: >= 2.5 x", "turns", "50 chats at 0 ms"),
+    Row("saving with 100,000 messages [ms]", "against: <= 1 x", "sessions", "save_long_ms"),
+    Row("opening 100,000 in the window [ms]", "<= 350", "sessions", "open_unconsolidated_ms"),
+    Row("searching 50,000 messages [ms]", "against: <= 0.9 x", "search", "search_p50_ms"),
+    Row("gateway ready [s]", "<= 0.22", "startup", "gateway ready"),
+    Row("`nanobot --help` [s]", "<= 0.07", "startup", "nanobot --help"),
+    Row("10,000 chats: start, to empty", "<= 1.2", "chats", f"{_START}10,000", f"{_START}empty"),
+    Row("the same: `sessions list`", "<= 1.3", "chats", f"{_LIST}10,000", f"{_LIST}empty"),
+    Row(
+        "the same: the very first start [s]",
+        "<= 2",
+        "chats",
+        "gateway, CPU of its very first start [s], 10,000",
+    ),
+    Row("system prompt and tools [tokens]", "<= 2,300", "prompt_size", "system prompt and tools"),
+    Row("30 turns [tokens]", "<= 120,000", "prompt", "prompt tokens in all"),
+    Row("of which uncached", "<= 6,000", "prompt", "of which uncached"),
+    Row("packages of an install", "<= 46", "install", "nanobot, packages"),
+    Row("its HTTP clients", "two", "install", "HTTP clients"),
+    Row("first view of the page, in gzip [kB]", "<= 80", "web", "first view [kB]"),
+)
+"""What a message costs. Goals that begin with `against` are relative to 3120a9f, and
+`bench.against` measures them."""
 
 _TARGET = re.compile(r"\s*\(target ([^)]*)\)")
 _BOUND = re.compile(r"(<=|>=)?\s*([\d.,]+)")
@@ -68,9 +118,21 @@ def figures(result: Mapping[str, object]) -> Iterator[Figure]:
         yield Figure(label, _render(value), wanted.strip(), _met(value, wanted))
 
 
-def markdown(heading: str, outcomes: Iterable[Outcome]) -> str:
-    """Return the whole table, with a section for each bench."""
-    return "\n".join([f"# {heading}", "", *(line for one in outcomes for line in _section(one))])
+def markdown(heading: str, outcomes: Sequence[Outcome]) -> str:
+    """Return what a message costs, and a section for each bench."""
+    sections = (line for one in outcomes for line in _section(one))
+    return "\n".join([f"# {heading}", "", *costs(outcomes), *sections])
+
+
+def costs(outcomes: Iterable[Outcome]) -> Iterator[str]:
+    """Yield the first table: what a message costs, as far as it was measured."""
+    found = {str(one.get("bench")): one for outcome in outcomes for one in outcome.results}
+    rows = [(row, _value(row, found[row.bench])) for row in ROWS if row.bench in found]
+    if rows:
+        yield from ("## What a message costs", "", "| what | measured | wanted |", "|---|---|---|")
+        for row, value in rows:
+            yield _row(Figure(row.label, _render(value), row.goal, _met(value, row.goal)))
+        yield ""
 
 
 def _section(outcome: Outcome) -> Iterator[str]:
@@ -93,11 +155,27 @@ def _section(outcome: Outcome) -> Iterator[str]:
     yield ""
 
 
+def _value(row: Row, result: Mapping[str, object]) -> object:
+    """Return the value of a row from its bench's result."""
+
+    def find(begin: str) -> object:
+        return next((value for label, value in result.items() if label.startswith(begin)), "-")
+
+    value, over = find(row.figure), find(row.over) if row.over else 1
+    if row.over and isinstance(value, float) and isinstance(over, float):
+        return value / over
+    return value
+
+
 def _rows(result: Mapping[str, object], titled: bool) -> Iterator[str]:
     title = f"{result['bench']}: ".partition(": ")[2] if titled else ""
     for one in figures(result):
-        missed = " **missed**" if one.met is False else ""
-        yield f"| {_cell(title + one.label)} | {_cell(one.value)}{missed} | {_cell(one.wanted)} |"
+        yield _row(replace(one, label=title + one.label))
+
+
+def _row(one: Figure) -> str:
+    missed = " **missed**" if one.met is False else ""
+    return f"| {_cell(one.label)} | {_cell(one.value)}{missed} | {_cell(one.wanted)} |"
 
 
 def _faults(result: Mapping[str, object]) -> Iterator[str]:

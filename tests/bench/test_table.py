@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from bench.table import Figure, Outcome, figures, markdown
+from bench import doors
+from bench.doors import DOORS, Cost
+from bench.table import ROWS, Figure, Outcome, figures, markdown
 
 
 @pytest.mark.parametrize(
@@ -38,3 +40,26 @@ def test_a_bench_that_failed_is_shown_with_what_it_complains_about() -> None:
     assert "**It failed**: exit code 1" in text
     assert "| promises broken | 1 **missed** | 0 |" in text
     assert "- e1 \\| unanswered" in text
+
+
+def test_what_a_message_costs_comes_first_with_the_goals_of_several_benches() -> None:
+    chats = {
+        "bench": "chats",
+        "gateway, CPU of its start [s], empty": 0.2,
+        "gateway, CPU of its start [s], 10,000 chats (target <= 1.2 x empty)": 0.3,
+    }
+    benches = ({"bench": "http", "ratio (target <= 2.2)": 2.0}, chats)
+    text = markdown("Measured", [Outcome("python -m bench.x", 1.0, (one,)) for one in benches])
+    first = text.partition("## `python")[0]
+    assert "| a turn over HTTP, relative to the minimum | 2.000 | <= 2.2 |" in first
+    assert "| 10,000 chats: start, to empty | 1.500 **missed** | <= 1.2 |" in first
+
+
+def test_every_door_in_that_table_is_measured() -> None:
+    cost = [(Cost(1.0, 1.0, 0.0), Cost(2.0, 2.0, 3.0))]
+    labels = [
+        label for door in DOORS for label, _ in doors.figures(door, dict.fromkeys(door.kinds, cost))
+    ]
+    wanted = [row.figure for row in ROWS if row.bench == "doors"]
+    assert len(wanted) == 8
+    assert [one for one in wanted if not any(label.startswith(one) for label in labels)] == []
