@@ -28,7 +28,6 @@ WANTED = {
         "CPU per turn, empty session [ms]": "<= 1.4",
         "ratio": "<= 1.2",
     },
-    "http": {"ratio": ""},  # of each version's own server
     "sessions": {"save_long_ms": ""},
     "search": {"search_p50_ms": ""},
     "either": {
@@ -41,7 +40,7 @@ WANTED = {
     },
     "startup": startup.FIGURES,
     "chats": chats.FIGURES,
-    "prompt": {"prompt tokens in all": "<= 140,000", "of which uncached": "<= 6,500"},
+    "prompt": {"prompt tokens in all": "<= 120,000", "of which uncached": "<= 6,000"},
 }
 """The compared figures by bench, and the target for this version. Names begin the same in both
 versions."""

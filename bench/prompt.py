@@ -133,8 +133,8 @@ def main() -> None:
         {
             "requests": len(requests),
             "requests that do not extend the one before (target 0)": broken,
-            f"prompt tokens in all [{counted_by}] (target <= 140,000)": total,
-            "of which uncached (target <= 6,500)": uncached,
+            f"prompt tokens in all [{counted_by}] (target <= 120,000)": total,
+            "of which uncached (target <= 6,000)": uncached,
             "share uncached": uncached / total,
             "first request: system prompt and tools [tokens]": count(requests[0]),
             "a chat's first turn, a year remembered, against none (target <= 1.3)": ratio,

@@ -79,7 +79,7 @@ ROWS = (
     Row("its HTTP clients", "two", "install", "HTTP clients"),
     Row("first view of the page, in gzip [kB]", "<= 80", "web", "first view [kB]"),
 )
-"""What a message costs. Goals that begin with `against` are relative to 3120a9f, and
+"""The cost of a message. Goals that begin with `against` are relative to 3120a9f, and
 `bench.against` measures them."""
 
 _TARGET = re.compile(r"\s*\(target ([^)]*)\)")
@@ -119,17 +119,17 @@ def figures(result: Mapping[str, object]) -> Iterator[Figure]:
 
 
 def markdown(heading: str, outcomes: Sequence[Outcome]) -> str:
-    """Return what a message costs, and a section for each bench."""
+    """Return the cost of a message, and a section for each bench."""
     sections = (line for one in outcomes for line in _section(one))
     return "\n".join([f"# {heading}", "", *costs(outcomes), *sections])
 
 
 def costs(outcomes: Iterable[Outcome]) -> Iterator[str]:
-    """Yield the first table: what a message costs, as far as it was measured."""
+    """Yield the first table: the cost of a message, as far as it was measured."""
     found = {str(one.get("bench")): one for outcome in outcomes for one in outcome.results}
     rows = [(row, _value(row, found[row.bench])) for row in ROWS if row.bench in found]
     if rows:
-        yield from ("## What a message costs", "", "| what | measured | wanted |", "|---|---|---|")
+        yield from ("## The cost of a message", "", "| what | measured | wanted |", "|---|---|---|")
         for row, value in rows:
             yield _row(Figure(row.label, _render(value), row.goal, _met(value, row.goal)))
         yield ""
