@@ -69,6 +69,10 @@ class Lanes:
         self._closed = True
         self._workers.cancel()
 
+    def is_free(self, key: str) -> bool:
+        """Return True if no job of a key runs or is pending."""
+        return key not in self._waiting
+
     def count_waiting(self, key: str) -> int:
         """Return the number of pending jobs of a key."""
         return len(self._waiting.get(key, ()))
@@ -81,7 +85,7 @@ class Lanes:
     async def run(self, key: str, job: Job | None = None) -> None:
         """Run `job` after the present jobs of `key`, and raise its error. Without a job, return
         when the present jobs have run."""
-        if job is None and key not in self._waiting:
+        if job is None and self.is_free(key):
             return
         ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -181,6 +185,8 @@ class Screen:
         """Wait briefly until all queued progress of a chat has been shown."""
         chat = f"{channel}:{chat_id}"
         self._queue(chat)
+        if self._lanes.is_free(chat):
+            return
         with suppress(TimeoutError):
             async with asyncio.timeout(self._timeout):
                 await self._lanes.run(chat)

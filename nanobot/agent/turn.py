@@ -61,7 +61,7 @@ from nanobot.errors import (
     TurnStopped,
 )
 from nanobot.messages import Message
-from nanobot.providers.port import CallOptions, ModelUse, Usage
+from nanobot.providers.port import CallOptions, ModelUse, Prompt, Usage
 from nanobot.session.session import Session
 from nanobot.tooling import OWNER
 
@@ -93,8 +93,8 @@ class Turns:
             await self._begin(turn)
             outcome = await self._answer(turn)
             await self._complete(turn, outcome)
-            if outcome.state == "done" and self._needs_room(turn, ()):
-                self._parts.awaited_background.start(self._make_room(turn.session, ()))
+            if outcome.state == "done" and not turn.inbound.origin.off_record:
+                self._make_room_later(turn.session)
         except (TurnStopped, StorageError):
             raise
         except Exception as error:  # noqa: BLE001 - the boundary: a broken turn becomes an apology
@@ -127,9 +127,8 @@ class Turns:
                 session.add_message(message)
             if session.stages_messages:
                 lines = session.encode_staged()
-                await self._commit(
-                    inbound, session, Completion(turn.id, session.key, (), "done", lines)
-                )
+                opened = Completion(turn.id, session.key, (), "done", lines)
+                await self._commit(inbound, session, opened)
             elif session.has_staged:  # an interrupted turn stages them again
                 self._parts.sessions.save_early(session)
             turn.entries[0] = replace(turn.entries[0], previous_turn="")
@@ -150,31 +149,37 @@ class Turns:
             first = turn.messages[0]
             words = first.own_words if first.origin else first.content
             skills = parts.sources.skills_mentioned(turn.scope, words)
-            news = parts.context.news(turn.session)
-            await turn.load_message("\n".join(filter(None, (news, skills))))
-            if self._needs_room(turn, turn.messages):
-                await self._make_room(turn.session, turn.messages)
+            notices = filter(None, (parts.context.news(turn.session), skills))
+            await turn.load_message("\n".join(notices))
             result = await self._run(turn)
         return Outcome("done", self._build_text(turn, result), result)
 
     def _build_text(self, turn: RunningTurn, result: Turn) -> str:
         """Return the answer as it is sent, or "" if the turn has already sent the same text."""
-        context = self._parts.context
-        cache = context.cache_of(turn.session)
-        has_media = cache.has_images or any(m.media for m in turn.messages)
+        has_media = turn.cache.has_images or any(m.media for m in turn.messages)
         if result.steps == 1 and not (has_media or turn.resumed.messages):  # one prompt of text
             self._parts.counter.calibrate(turn.prompt_tokens, result.usage.prompt)
         if turn.inbound.origin.schema:
             return result.text  # JSON
         text = result.text + ENDS.get(result.finish, ENDED_EARLY.format(result.finish))
-        if cache.blind and context.has_images(turn.messages):
+        if turn.cache.blind and self._parts.context.has_images(turn.messages):
             text += NO_PICTURES
         return "" if is_repetition(turn.messages, text) else text
 
-    def _needs_room(self, turn: RunningTurn, coming: Sequence[Message]) -> bool:
-        """Return True if messages should move to memory. Off-record messages never do."""
-        has_room = self._parts.consolidator.has_room
-        return not turn.inbound.origin.off_record and not has_room(turn.session, coming)
+    async def _build_with_room(self, turn: RunningTurn) -> Prompt:
+        """Return the prompt that a turn begins with. Make room for it first if necessary."""
+        prompt, has_room = turn.build_prompt(self._parts.context), self._parts.consolidator.has_room
+        # A resumed turn adds messages to its prompt.
+        fits = not turn.resumed.messages and has_room(turn.session, prompt.tokens)
+        if fits or turn.inbound.origin.off_record:  # such messages never move to memory
+            return prompt
+        await self._make_room(turn.session, turn.messages)
+        return turn.build_prompt(self._parts.context)
+
+    def _make_room_later(self, session: Session) -> None:
+        tokens = self._parts.context.tokens(session)
+        if not self._parts.consolidator.has_room(session, tokens, at_rest=True):
+            self._parts.awaited_background.start(self._make_room(session, ()))
 
     async def _make_room(self, session: Session, coming: Sequence[Message]) -> None:
         """Move the oldest messages into memory if the prompt needs room. If that fails, the turn
@@ -190,11 +195,10 @@ class Turns:
         context, session = self._parts.context, turn.session
         blinded, options = False, self._choose_options(turn)
         refused: ContextTooLong | None = None
+        prompt = await self._build_with_room(turn)
         while True:
             turn.refuse_if_ended()
-            cache = context.cache_of(session)
-            prompt = context.prompt(cache, turn.messages[:1])
-            turn.note_prompt(cache, prompt.tokens)
+            turn.note_prompt(prompt.tokens)
             try:
                 return await self._parts.runner.run(
                     prompt,
@@ -203,7 +207,7 @@ class Turns:
                     resumed=turn.resumed,
                     log=turn,
                     hook=self._parts.hook,
-                    render=context.renderer(cache, turn.messages[:1]),
+                    render=context.renderer(turn.cache, turn.messages[:1]),
                     refused=refused,
                     schema=turn.inbound.origin.schema,
                 )
@@ -220,6 +224,7 @@ class Turns:
                 elif not await self._parts.consolidator.consolidate_half(session):
                     refused = error
             turn.resumed = EarlierWork(tuple(turn.messages[1:]))  # every call has its result by now
+            prompt = turn.build_prompt(self._parts.context)
 
     def _try_without_images(
         self, turn: RunningTurn, error: ProviderRejected | RequestBlamed
@@ -432,8 +437,7 @@ class Turns:
         outgoing = (reply, *outgoing) if reply.parts else outgoing
         if not inbound.is_background:
             return outgoing, ()
-        origins = turn.origins()
-        note = background_turn_note(inbound, text, origins, self._parts.clock.now())
+        note = background_turn_note(inbound, text, turn.origins(), self._parts.clock.now())
         return outgoing, (note,)
 
     async def _build_outgoing(

@@ -44,7 +44,7 @@ from nanobot.memory.scopes import Scopes
 from nanobot.memory.taint import combine_marks, origins_of
 from nanobot.messages import TURN_FAILED, TURN_STOPPED, Message, ToolCall
 from nanobot.providers.counter import TokenCounter
-from nanobot.providers.port import Usage
+from nanobot.providers.port import Prompt, Usage
 from nanobot.session.manager import SessionManager
 from nanobot.session.records import decode, encode_step
 from nanobot.session.session import Session
@@ -109,6 +109,8 @@ class RunningTurn(TurnLog):
     """Set, like `scope`, when the turn is admitted."""
     caller: TurnContext
     """Set when the turn joins its conversation."""
+    cache: PromptCache
+    """Cache of its last prompt."""
 
     def __init__(self, entry: InboxEntry, parts: TurnParts) -> None:
         done, started = _replay(entry.steps) if entry.steps else ([], frozenset())
@@ -223,8 +225,14 @@ class RunningTurn(TurnLog):
         if not self.open:
             raise TurnStopped("this turn was stopped")
 
-    def note_prompt(self, cache: PromptCache, tokens: int) -> None:
+    def build_prompt(self, context: ContextBuilder) -> Prompt:
+        """Return the prompt with the person's message."""
+        self.cache = context.cache_of(self.session)
+        return context.prompt(self.cache, self.messages[:1])
+
+    def note_prompt(self, tokens: int) -> None:
         """Record the parts of a prompt for `nanobot turn show`."""
+        cache = self.cache
         first = cache.first if cache.rendered else cache.session.next_seq
         system, self.prompt_tokens = cache.system, tokens
         self.report = {"system_id": system.id, "first_seq": first, "memory": system.shares}

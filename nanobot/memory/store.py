@@ -154,10 +154,11 @@ class MemoryStore:
         """Return the path of today's notes, or of those from `ago` days before."""
         return note_path(self.today() - timedelta(days=ago))
 
-    def recent_note_paths(self) -> list[str]:
-        """Return the paths of the notes in prompts, today's first."""
-        today = self.today()
-        return [note_path(today - timedelta(days=ago)) for ago in range(self._recent_days)]
+    def recent_note_paths(self, days: int = 0) -> list[str]:
+        """Return the paths of the notes of the last `days` days (0: those in prompts), today's
+        first."""
+        today, count = self.today(), days or self._recent_days
+        return [note_path(today - timedelta(days=ago)) for ago in range(count)]
 
     def note_days(self) -> list[date]:
         return sorted(filter(None, map(day_of, self._names())))
@@ -199,7 +200,7 @@ class MemoryStore:
     def read_unconfirmed_notes(self) -> str:
         """Return the notes in a prompt that untrusted content may have caused."""
         # One more day, because a turn may have begun yesterday.
-        paths = (self.today_path(ago) for ago in range(self._recent_days + 1))
+        paths = self.recent_note_paths(self._recent_days + 1)
         texts = filter(None, map(self._text_or_error, paths))
         return "\n".join(filter(None, map(find_unconfirmed, texts)))
 

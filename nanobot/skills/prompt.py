@@ -53,7 +53,7 @@ class Triggers:
         found = [
             (start, name)
             for trigger, name in self._triggers
-            if (start := find_trigger(trigger, words)) >= 0
+            if trigger in words and (start := find_trigger(trigger, words)) >= 0
         ]
         return tuple(dict.fromkeys(name for _, name in sorted(found)))[:MOST_NAMED]
 

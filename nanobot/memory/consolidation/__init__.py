@@ -106,17 +106,16 @@ class MemoryConsolidator:
             return f"conversation {key}{others} cannot be consolidated: {why}"
         return self._summariser.problem
 
-    def has_room(self, session: Session, coming: Sequence[Message] = ()) -> bool:
-        """Cheap check: return True if nothing has to be consolidated. False may be a false
-        alarm."""
-        limits, prompt = self._gauge.limits, self._gauge.prompt
-        too_many = not coming and 0 < limits.window <= len(session.messages)
+    def has_room(self, session: Session, tokens: int, *, at_rest: bool = False) -> bool:
+        """Cheap check: return True if nothing has to be consolidated for a prompt of so many
+        estimated `tokens`. False may be a false alarm. A session `at_rest` has no turn: then the
+        number of its messages is limited too."""
+        too_many = at_rest and 0 < self._gauge.limits.window <= len(session.messages)
         if session.next_seq == 1:  # nothing to catch up with
             self._caught_up.add(session)
         if too_many or session not in self._caught_up:
             return False
-        budget = self._gauge.budget_of(session)
-        return self._gauge.counter.fits(prompt.tokens(session, coming), budget)
+        return self._gauge.counter.fits(tokens, self._gauge.budget_of(session))
 
     async def consolidate_half(self, session: Session) -> bool:
         """Consolidate the older half, regardless of the estimate. Return False if there is none."""
