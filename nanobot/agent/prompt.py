@@ -148,15 +148,18 @@ class ScopedSources:
     def scope_of(self, session: Session) -> str:
         return self._scopes.of_session(session.key, session.metadata)
 
-    def parts(self, scope: str) -> Sequence[PromptPart]:
+    def parts(self, scope: str, memory: str | None) -> Sequence[PromptPart]:
         """Return the parts of the system prompt, most stable first. The rule files are the owner's.
         Other memories are shown if their owner lets this scope read them. The parts are the same
-        objects until a text changes."""
+        objects until a text changes. `memory` is the present `memory_text`."""
         shown, rules = self._skills_of(scope), self._memories.of(OWNER).store
-        memories = map(self._memories.of, self._scopes.readable(scope))
+        mine, *others = map(self._memories.of, self._scopes.readable(scope))
         try:
-            texts = [shown, *map(rules.read, _RULES), *(one.recall.basis() for one in memories)]
+            texts = [shown, memory, mine.recall.basis(), *map(rules.read, _RULES)]
+            texts += [(one.recall.basis(), one.store.memory_text()) for one in others]
         except NanobotError:  # reported with the part
+            memory = None
+        if memory is None:
             return self._build_parts(scope, shown[1])
         known = self._parts.get(scope)
         if known is None or known[0] != texts:
@@ -346,7 +349,8 @@ class ContextBuilder:
         cache = self._caches.get(session.key)
         holds_still = cache and cache.session is session and cache.holds == holds
         if cache is None or not holds_still or (cache.blind and cache.model != model):
-            system, memory = self._system(scope, today, tools), self._sources.memory_text(scope)
+            memory = self._sources.memory_text(scope)
+            system = self._build_system(scope, memory, today, tools)
             cache = PromptCache(session, holds, scope, today, system, memory, memory, model)
         self._caches[session.key] = cache
         self._caches.move_to_end(session.key)
@@ -354,9 +358,11 @@ class ContextBuilder:
             self._caches.popitem(last=False)
         return cache
 
-    def _system(self, scope: str, today: date, tools: Toolset) -> SystemPrompt:
+    def _build_system(
+        self, scope: str, memory: str | None, today: date, tools: Toolset
+    ) -> SystemPrompt:
         date_part = PromptPart(f"Today is {_DAYS[today.weekday()]} {today.isoformat()}.")
-        parts, known = (*self._sources.parts(scope), date_part), self._newest
+        parts, known = (*self._sources.parts(scope, memory), date_part), self._newest
         if known is None or known.parts != parts or known.tools.wire != tools.wire:
             message = system_message(SEPARATOR.join(part.text for part in parts))
             digest = hashlib.sha256(message.text.encode("utf-8", "surrogatepass") + tools.wire)

@@ -110,8 +110,8 @@ class Recall:
         self._shares = {LONG_TERM: min(16_000, budget // 4), PERSON: min(4_000, budget // 8)}
 
     def basis(self) -> tuple[object, ...]:
-        """Return all that the parts depend on. Raise `NanobotError` if a file can't be read."""
-        return self._read_uses(), self._store.today(), self._store.memory_text()
+        """Return all that the parts depend on, except the memory's text."""
+        return self._read_uses(), self._store.today()
 
     def memory_part(self) -> str:
         """Return the `# Memory` part of a system prompt, or "" if memory is empty."""

@@ -72,7 +72,9 @@ class JsonlStore:
         file, now, path = self._file(key), self._clock.now(), self._file_of(key)
         file.path, before = path, file.known
         state = state_of(path)
-        if state is None or state.size <= _INLINE:
+        if state is None:
+            contents = self._empty(key, now)
+        elif state.size <= _INLINE:
             contents, state = self.contents(key, now, path)
         else:
             contents, state = await asyncio.to_thread(self.contents, key, now, path)
@@ -89,9 +91,12 @@ class JsonlStore:
         archived, path = find_last_archived(self._archive_of(key)), path or self._file_of(key)
         if state_of(path) is not None:
             return load(path, archived, now)
+        return self._empty(key, now), None
+
+    def _empty(self, key: str, now: datetime) -> Contents:
+        archived = find_last_archived(self._archive_of(key))
         start = archived + 1
-        empty = Contents(now, now, last_consolidated=archived, first_seq=start, next_seq=start)
-        return empty, None
+        return Contents(now, now, last_consolidated=archived, first_seq=start, next_seq=start)
 
     async def restore(self, key: str, lines: str) -> None:
         """Append the journaled lines that are missing, durably.

@@ -48,7 +48,7 @@ class Instructions(ScopedSources):
     def tools(self, scope: str) -> Toolset:
         return Toolset((), b"[]")
 
-    def parts(self, scope: str) -> Sequence[PromptPart]:
+    def parts(self, scope: str, memory: str | None) -> Sequence[PromptPart]:
         return (PromptPart("You help."), PromptPart(self.memory, "memory/MEMORY.md"))
 
     def memory_text(self, scope: str) -> str | None:
@@ -292,8 +292,8 @@ def test_each_conversation_has_the_system_prompt_of_its_own(tmp_path: Path) -> N
         def scope_of(self, session: Session) -> str:
             return OWNER if session.key == "cli:direct" else "people/fake_2"
 
-        def parts(self, scope: str) -> Sequence[PromptPart]:
-            return self.of(scope).parts(scope)
+        def parts(self, scope: str, memory: str | None) -> Sequence[PromptPart]:
+            return self.of(scope).parts(scope, memory)
 
         def memory_text(self, scope: str) -> str | None:
             return self.of(scope).memory_text(scope)

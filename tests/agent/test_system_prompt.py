@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from nanobot.agent.prompt import SEPARATOR, ScopedSources
+from nanobot.agent.prompt import SEPARATOR, PromptPart, ScopedSources
 from nanobot.memory.documents import install_template, load_template
 from nanobot.memory.recall import cut_at_line
 from nanobot.memory.scopes import OWNER, Memories, Scopes
@@ -38,8 +39,12 @@ def sources_of(workspace: Path, budget: int = 128_000) -> tuple[ScopedSources, M
 
 
 def text_of(workspace: Path, budget: int = 128_000) -> str:
-    parts = sources_of(workspace, budget)[0].parts(OWNER)
-    return SEPARATOR.join(part.text for part in parts)
+    sources, _ = sources_of(workspace, budget)
+    return SEPARATOR.join(part.text for part in parts_of(sources))
+
+
+def parts_of(sources: ScopedSources) -> Sequence[PromptPart]:
+    return sources.parts(OWNER, sources.memory_text(OWNER))
 
 
 def test_the_identity_comes_first_and_says_where_the_workspace_is(workspace: Path) -> None:
@@ -119,10 +124,10 @@ async def test_what_memory_says_is_held_once_for_all_who_were_told_the_same(
 @pytest.mark.parametrize("path", ["AGENTS.md", "SOUL.md", "USER.md", "memory/MEMORY.md"])
 def test_the_parts_are_made_once_until_a_file_changes(workspace: Path, path: str) -> None:
     sources, _ = sources_of(workspace)
-    parts = sources.parts(OWNER)
-    assert sources.parts(OWNER) is parts
+    parts = parts_of(sources)
+    assert parts_of(sources) is parts
     (workspace / path).write_text("# Notes\n\n- Likes tea.\n")
-    assert "Likes tea" in SEPARATOR.join(part.text for part in sources.parts(OWNER))
+    assert "Likes tea" in SEPARATOR.join(part.text for part in parts_of(sources))
     (workspace / path).unlink()
     (workspace / path).symlink_to("/etc/hostname")
-    assert "Likes tea" not in SEPARATOR.join(part.text for part in sources.parts(OWNER))
+    assert "Likes tea" not in SEPARATOR.join(part.text for part in parts_of(sources))
