@@ -208,7 +208,7 @@ class SessionCatalogue:
         scan = scan or self._scan()
         states, refused = scan.states, scan.refused
         rows = list[_Row]()
-        for place in pace([one for one in states if known.get(one) != states[one]]):
+        for place in pace([one for one, state in states.items() if known.get(one) != state]):
             try:
                 rows.append(self._row(place, states[place]))
             except StorageError as error:
@@ -216,7 +216,7 @@ class SessionCatalogue:
                 del states[place]
         for why in sorted(refused - self._refused):
             logger.warning("{}", why)
-        gone = known.keys() - states.keys()
+        gone = [place for place in known if place not in states]
         if is_new or rows or gone:
             with transaction(db):
                 store_rows(db, rows, gone, self._clock.now())
@@ -330,7 +330,7 @@ def list_names(folder: Path) -> list[str]:
 
 def list_states(folder: Path) -> dict[str, str]:
     """Return the states of the session files or segments in a folder, by place."""
-    found, names = dict[str, str](), [*filter(is_session_file, list_names(folder))]
+    found, names = dict[str, str](), [one for one in list_names(folder) if is_session_file(one)]
     if not names:
         return found
     with storage_errors(folder):

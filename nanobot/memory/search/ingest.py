@@ -218,15 +218,16 @@ class IndexIngest:
         """Read a session: only the new lines of its live file if nothing else has changed since the
         last time, or all of it."""
         id, before, position, languages = self._get_or_create(name)
-        known, stamps = _Position(*json.loads(position)), render_stamps(files)
+        stamps = render_stamps(files)
         if not before and len(files) == 1 and files[0].state.size <= _SMALL:  # read it once
             lines = [*lines_of(files[0])]
             about = amendments_in(lines)
-            self._take_lines(id, [lines], stamps, known, about, languages)
+            self._take_lines(id, [lines], stamps, _Position(), about, languages)
             if about:
                 self._amend(id, about)
             return
         about = [one for file in files for one in amendments(file.folder / file.name)]
+        known = _Position(*json.loads(position))
         has_grown = known.number and len(about) == known.amendments
         has_grown = has_grown and before.split("\n")[:-1] == stamps.split("\n")[:-1]
         if has_grown and checksum(files[-1], known.read) == known.mark:

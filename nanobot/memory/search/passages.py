@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import date, datetime, time, tzinfo
 from functools import partial
+from io import BytesIO
 from pathlib import Path
 from typing import NamedTuple
 from zlib import crc32
@@ -213,8 +214,10 @@ def lines_of(file: SourceFile, start: int = 0) -> Iterator[bytes]:
         status = os.fstat(descriptor)
         if status.st_ino != file.state.inode:
             raise FileNotFoundError(file.name)
-        with open(descriptor, "rb", closefd=False) as lines:
-            lines.seek(start)
+        os.lseek(descriptor, start, os.SEEK_SET)
+        is_small = status.st_size - start <= _BLOCK
+        small = BytesIO(os.read(descriptor, _BLOCK)) if is_small else None
+        with small or open(descriptor, "rb", closefd=False) as lines:
             for raw in lines:
                 if raw.endswith(b"\n") or decode_fields(raw) is not None:
                     yield raw
