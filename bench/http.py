@@ -87,9 +87,12 @@ def cheap_server() -> Iterator[str]:
     here, there = spawn.Pipe()
     process = spawn.Process(target=run_server, args=(there,), daemon=True)
     process.start()
-    yield f"http://127.0.0.1:{here.recv()}/v1"
-    process.terminate()
-    process.join()
+    there.close()  # or `recv` would wait for a process that has failed
+    try:
+        yield f"http://127.0.0.1:{here.recv()}/v1"
+    finally:
+        process.terminate()
+        process.join()
 
 
 class Recorder:
