@@ -15,10 +15,7 @@ from nanobot.clock import Clock
 from nanobot.errors import UnknownSession
 from nanobot.io import FileOps, FileState, open_regular, state_of, storage_errors
 from nanobot.messages import Message
-from nanobot.session.archive import (
-    find_last_archived,
-    records_of,
-)
+from nanobot.session.archive import find_last_archived, records_of
 from nanobot.session.catalogue import ARCHIVE, SessionCatalogue
 from nanobot.session.jsonl_reader import key_in, load, newest_metadata, without_retracted
 from nanobot.session.jsonl_writer import SessionFile, Writer, append_lines

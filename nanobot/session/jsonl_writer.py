@@ -14,10 +14,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from datetime import datetime
 from pathlib import Path
+from queue import SimpleQueue
 from typing import TypeVar
 
 from loguru import logger
@@ -202,7 +204,8 @@ class Writer:
     ) -> None:
         self._files, self._clock, self._gather = files, clock, gather
         self._changed = changed
-        self._thread = ThreadPoolExecutor(1, "sessions")
+        self._thread = threading.Thread(target=self._serve, name="sessions", daemon=True)
+        self._work: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._backlogs: dict[SessionFile, _Backlog] = {}
         self._jobs: list[SessionFile] = []
         self._background = Background()
@@ -235,7 +238,9 @@ class Writer:
                 await backlog.gone.wait()
             if self._closing:
                 raise StorageError(file.path, "nanobot is shutting down")
-            return await asyncio.get_running_loop().run_in_executor(self._thread, self._run, work)
+            done: Future[T] = Future()
+            self._submit(lambda: self._run(work, done))
+            return await asyncio.wrap_future(done)
         except OSError as error:
             raise StorageError.of(file.path, error) from error
         finally:
@@ -275,7 +280,19 @@ class Writer:
             backlog.gone.set()
         self._backlogs.clear()
         await self._background.drain(0)
-        await asyncio.to_thread(self._thread.shutdown)
+        if self._thread.ident is not None:
+            self._work.put(None)
+            await asyncio.to_thread(self._thread.join)
+
+    def _submit(self, work: Callable[[], None]) -> None:
+        """Run `work` in the thread, which starts with the first. It must not raise."""
+        if self._thread.ident is None:
+            self._thread.start()
+        self._work.put(work)  # half the cost of an executor
+
+    def _serve(self) -> None:
+        while (work := self._work.get()) is not None:
+            work()
 
     def _write_soon(self) -> None:
         """Write all that is pending, after the time in which lines gather."""
@@ -310,7 +327,7 @@ class Writer:
             with contextlib.suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(finish, errors)
 
-        self._thread.submit(work)  # a task that waits for it would cost more than all of this
+        self._submit(work)  # a task that waits for it would cost more than all of this
 
     def _end_round(self, has_failed: bool) -> None:
         if not has_failed:
@@ -345,11 +362,17 @@ class Writer:
         await self._backoff.wait()
         self.retry()
 
-    def _run(self, work: Callable[[], T]) -> T:
+    def _run(self, work: Callable[[], T], done: Future[T]) -> None:
+        if not done.set_running_or_notify_cancel():
+            return
         try:
-            return work()
-        finally:
+            result = work()
+        except BaseException as error:  # noqa: BLE001 - the caller gets it
             self._changed()
+            done.set_exception(error)
+        else:
+            self._changed()
+            done.set_result(result)
 
     def _append(self, batch: Mapping[SessionFile, list[bytes]]) -> dict[SessionFile, StorageError]:
         """Write and sync, in the thread. Return the errors by file."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -187,3 +188,27 @@ async def test_what_is_retracted_while_the_window_is_read_is_not_in_it(
 
 async def wait_for(task: asyncio.Future[None]) -> None:
     await task
+
+
+async def test_a_rewrite_that_is_cancelled_before_it_begins_changes_nothing_and_delays_no_other(
+    managed: Open,
+) -> None:
+    manager, begun, may_end = managed(), threading.Event(), threading.Event()
+    for key in ("cli:1", "cli:2", "cli:3"):
+        await say(manager, key, SECRET)
+
+    def block(line: str) -> str:
+        begun.set()
+        may_end.wait(10)
+        return redact(line)
+
+    first = asyncio.ensure_future(manager.rewrite("cli:1", block))
+    await asyncio.to_thread(begun.wait, 10)
+    second = asyncio.ensure_future(manager.rewrite("cli:2", redact))
+    await asyncio.sleep(0)
+    second.cancel()
+    await asyncio.wait((second,))
+    may_end.set()
+
+    assert await asyncio.gather(first, manager.rewrite("cli:3", redact)) == [1, 1]
+    assert texts(manager.read_window("cli:2")) == [SECRET]
