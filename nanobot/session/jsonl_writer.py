@@ -179,7 +179,6 @@ def identify(record: Record | None) -> tuple[int, str, str]:
 
 
 T = TypeVar("T")
-
 _MOST_FILES = 64  # files that are written before their callers are notified
 _LONGEST_PAUSE = 60.0
 
@@ -220,9 +219,7 @@ class Writer:
         if self._closing:
             raise RuntimeError("the sessions are closed")
         written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        backlog = self._backlogs.get(file)
-        if backlog is None:
-            backlog = self._backlogs[file] = _Backlog()
+        backlog = self._backlogs.setdefault(file, _Backlog())
         backlog.lines.append(lines)
         backlog.written.append(written)
         if not backlog.reason:
@@ -363,16 +360,15 @@ class Writer:
         self.retry()
 
     def _run(self, work: Callable[[], T], done: Future[T]) -> None:
-        if not done.set_running_or_notify_cancel():
-            return
-        try:
-            result = work()
-        except BaseException as error:  # noqa: BLE001 - the caller gets it
-            self._changed()
-            done.set_exception(error)
-        else:
-            self._changed()
-            done.set_result(result)
+        if done.set_running_or_notify_cancel():
+            try:
+                result = work()
+            except BaseException as error:  # noqa: BLE001 - the caller gets it
+                self._changed()
+                done.set_exception(error)
+            else:
+                self._changed()
+                done.set_result(result)
 
     def _append(self, batch: Mapping[SessionFile, list[bytes]]) -> dict[SessionFile, StorageError]:
         """Write and sync, in the thread. Return the errors by file."""

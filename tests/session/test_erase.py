@@ -210,5 +210,5 @@ async def test_a_rewrite_that_is_cancelled_before_it_begins_changes_nothing_and_
     await asyncio.wait((second,))
     may_end.set()
 
-    assert await asyncio.gather(first, manager.rewrite("cli:3", redact)) == [1, 1]
+    assert (await first, await manager.rewrite("cli:3", redact)) == (1, 1)
     assert texts(manager.read_window("cli:2")) == [SECRET]
