@@ -1,8 +1,9 @@
 """Measure nanobot's disk usage: the packages that pip installs, and the size of each.
 
-    python -m bench.install [FOLDER]    sources in FOLDER (default: these)
+    python -m bench.install [FOLDER] [--plain]    sources in FOLDER (default: these)
 
-`pip install .` runs in a new virtual environment, then `pip install '.[standard]'` in another one.
+`pip install .` runs in a new virtual environment, then, without `--plain`, `pip install
+'.[standard]'` in another one.
 `site-packages` is counted in MiB of disk blocks, as `du` does, with the bytecode that pip makes,
 and without pip and setuptools, which are part of the environment. Packages are distributions,
 nanobot included."""
@@ -57,7 +58,8 @@ def main() -> None:
     project = tomllib.loads((source / "pyproject.toml").read_text())["project"]
     figures: dict[str, object] = {}
     for extra, (size_wanted, count_wanted) in WANTED.items():
-        if extra and extra[1:-1] not in project["optional-dependencies"]:
+        known = extra[1:-1] in project["optional-dependencies"] and "--plain" not in sys.argv
+        if extra and not known:
             continue
         with tempfile.TemporaryDirectory() as folder:
             entries, names = install_into(Path(folder), f"{source.resolve()}{extra}")

@@ -4,7 +4,9 @@ The home has 10,000 conversations, one of 15,000 messages, 5,000 turns and 1,200
 The gateway is a separate process, and a client signs in over HTTP. Times are medians of 20
 requests, wall clock, from the first byte sent to the last one read. CPU is the gateway's in them,
 which does not depend on other load. Some pages are opened once more after another start, before
-anything was read. Bytes count bodies, in gzip as a browser requests them, and headers."""
+anything was read. Bytes count bodies, in gzip as a browser requests them, and headers.
+
+    python -m bench.web [--first] [--json]    with --first only the first view, of an empty home"""
 
 from __future__ import annotations
 
@@ -15,11 +17,13 @@ import http.client
 import os
 import re
 import socket
+import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from datetime import datetime, timedelta
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
@@ -202,7 +206,7 @@ def first_view(visit: Visit) -> tuple[int, int]:
     return 1 + len(loaded), size + sum(visit.get(one)[1] for one in loaded)
 
 
-def measure(home: Path) -> Iterator[tuple[str, object]]:
+def measure(home: Path) -> Generator[tuple[str, object]]:
     """Yield all figures of a filled home."""
     with contextlib.closing(socket.socket()) as probe:
         probe.bind(("127.0.0.1", 0))
@@ -234,6 +238,10 @@ def measure(home: Path) -> Iterator[tuple[str, object]]:
 
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
+        if "--first" in sys.argv:
+            with contextlib.closing(measure(Path(folder))) as figures:
+                report("web", dict(islice(figures, 2)))
+            return
         fill(Path(folder))
         report("web", dict(measure(Path(folder))))
 
