@@ -3,7 +3,7 @@
 # make test-all  all tests, including those with a browser, a team, many processes, or fault campaigns
 # make check  everything that CI checks
 # make bench  the benchmarks and fault campaigns, with the results in bench-results.md (takes hours,
-#             or a few minutes with ARGS=--quick)
+#             or ten minutes or more with ARGS=--quick)
 # make extra NAME=pdf   installs an extra into .venv; docs/configuration.md lists the extras
 # make node   installs Node.js for the WhatsApp helper into .node, unless a recent version is found
 

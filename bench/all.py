@@ -1,7 +1,7 @@
 """Run every benchmark and fault campaign one after the other (`make bench`).
 
     python -m bench.all [FILE]           about two hours; the table goes to bench-results.md
-    python -m bench.all --quick [FILE]   a smaller sample of most, in some ten minutes
+    python -m bench.all --quick [FILE]   a smaller sample of most, in ten minutes or more
     python -m bench.all --only soak      only benches with this in their names
 
 The cost of a message comes first. The tables are written again after each bench, so an interrupted
@@ -48,7 +48,7 @@ BENCHES = (
     Bench("prompt"),
     Bench("install", quick=("--plain",)),
     Bench("web", quick=("--first",)),
-    Bench("flat"),
+    Bench("flat", quick=None),
     Bench("background", quick=None),
     Bench("burst"),
     Bench("multipliers", quick=None),
@@ -56,7 +56,7 @@ BENCHES = (
     Bench("locomo"),
     Bench("languages"),
     Bench("dialects", quick=("--short",)),
-    Bench("dialects.properties", quick=("--examples", "100")),
+    Bench("dialects.properties", quick=("--examples", "30")),
     Bench("markdown", quick=None),
     Bench("crossings", ("--short",), ("--short",)),  # starts a process for every command
     Bench("soak", quick=None),

@@ -374,8 +374,8 @@ def figures(
     """Yield the medians."""
     cpu, commits = (f" (target {goal})" if goal else "" for goal in door.goals)
     turns = [turn for turn, _ in found[""]]
-    yield f"{door.name}: CPU of a turn [ms]", median([turn.cpu for turn in turns])
-    yield f"{door.name}: commits of a turn", median([turn.commits for turn in turns])
+    yield f"{door.name}: turn, CPU [ms]", median([turn.cpu for turn in turns])
+    yield f"{door.name}: turn, commits", median([turn.commits for turn in turns])
     for kind, costs in found.items():
         name = f"{door.name}{kind}"
         yield f"{name}: CPU [turns]{cpu}", median([sent.cpu / turn.cpu for turn, sent in costs])
