@@ -184,7 +184,7 @@ def _faults_of_runs(home: Path, chat: Chat) -> Iterator[str]:
             yield f"{due} was run for {count} times"
     conversation = (home / "sessions" / "wire_1.jsonl").read_bytes().decode("unicode-escape")
     for alarm in chat.alarms:
-        if (known := conversation.count(f": {alarm.text}]")) != 1:
+        if (known := conversation.count(f'"content":"{alarm.text}"')) != 1:
             yield f"the conversation knows {known} times of {alarm.text!r}"
     reports = len(re.findall(r'"\[nanobot: the helper', conversation))
     if reports > 1 or (reports == 0 and "at work" in chat.answer_to("e2")):

@@ -44,4 +44,4 @@ def messages_of(home: Path, key: str) -> list[Message]:
 
 def files_of_transcript(home: Path, key: str) -> list[str]:
     """Return the files of the people's messages in session `key`, in order."""
-    return [name for message in messages_of(home, key) for name in message.media]
+    return [one.file for message in messages_of(home, key) for one in message.media]

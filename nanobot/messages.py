@@ -13,12 +13,13 @@ from typing import Any, Literal
 
 from msgspec import Struct, field
 
+from nanobot.text import one_line
+
 Role = Literal["user", "assistant", "tool"]
 
-TURN_STOPPED = "[nanobot: the person stopped this turn; do not go on with it]"
+TURN_STOPPED = "[nanobot: the person stopped you here; do not go on unless asked]"
 TURN_FAILED = "[nanobot: this turn failed and was not answered; do not go on with it unless asked]"
-"""Both mark a turn without an answer in a conversation, so that no model takes its request for
-open."""
+"""Both end a turn without a complete answer, so that no model takes its request for open."""
 
 SILENT = "[silent]"
 """The model's answer to an unattended prompt if there is nothing to report. It is not sent."""
@@ -31,6 +32,9 @@ _SPEAKER = re.compile(r"\[from ([^\]\n]+)\](?:\n|$)")
 
 ATTACHED = "attached"
 """Origin of a message that holds a quote, or came with files or notes."""
+
+MEDIA = "media"
+"""Name of the folder of the files in the home."""
 
 PROGRAM = "api:"
 """Prefix of the origin of a message that a program sent with its API key."""
@@ -82,16 +86,40 @@ class ProviderData(Struct, frozen=True):
     call_fields: tuple[Mapping[str, Any], ...] = ()
 
 
+class Attachment(Struct, frozen=True, omit_defaults=True):
+    """A file that came with a message. `file` is its name in the media folder, empty if it is not
+    stored. `name` is the sender's name for it, `size` is in bytes, `mime` its type, and `kind` how
+    a chat shows it (`image`). `note` tells what became of it (`transcribed above`)."""
+
+    file: str
+    kind: str = ""
+    name: str = ""
+    mime: str = ""
+    size: int = 0
+    note: str = ""
+
+    @property
+    def line(self) -> str:
+        """The file as the model sees it: `[image cat.png, kept as media/9f….png]`."""
+        named = one_line(f"{self.kind or 'file'} {self.name}", None)
+        if not self.file:
+            return f"[{named}: {self.note}]"
+        kept = f"{named}, kept as {MEDIA}/{self.file}"
+        return f"[{kept}; {self.note}]" if self.note else f"[{kept}]"
+
+
 class Message(Struct, frozen=True, gc=False):
     """One message. `seq` counts over the session's whole life. 0 means "not numbered yet".
 
-    `media` holds the names of attached files. `origin` is empty for the person's and the model's
+    `content` is what people read, and `media` are its files. `notice` is only for the model: lines
+    before the text, such as changes of memory, or the end of a stopped turn. It is stored, so that
+    later prompts repeat it byte for byte. `about` tells the model where nanobot wrote the text:
+    `said here by the job “tea”`. `origin` is empty for the person's and the model's
     own words, else it is the source: `forwarded`, `person:<id>` for another person in a group,
     `api:<key>` for a program, `tool:<name>`, `nanobot`, or `attached` for the person's own words
-    with quotes, files or notes as bracketed lines. If the model read such content, its message has
-    all those origins, separated by commas. `notice` is the prompt's note on changed memory when the
-    message was first sent, stored so that later prompts repeat it byte for byte. `kept`: the person
-    marked it to keep. Neither its line nor the prompt shows that."""
+    with files, or with quotes or notes as bracketed lines. If the model read such content, its
+    message has all those origins, separated by commas. `kept`: the person marked it to keep.
+    Neither its line nor the prompt shows that."""
 
     role: Role
     content: str
@@ -102,9 +130,10 @@ class Message(Struct, frozen=True, gc=False):
     name: str = ""
     tools_used: tuple[str, ...] = ()
     turn_id: str = ""
-    media: tuple[str, ...] = ()
+    media: tuple[Attachment, ...] = ()
     origin: str = ""
     notice: str = ""
+    about: str = ""
     kept: bool = False
     provider_data: ProviderData | None = None
 
@@ -119,6 +148,16 @@ class Message(Struct, frozen=True, gc=False):
     def is_others(self) -> bool:
         """True if another person in a group or a program sent it."""
         return self.role == "user" and self.origin.startswith(("person:", PROGRAM))
+
+    @property
+    def ends_turn(self) -> bool:
+        """True if a turn ended with it, answered or not."""
+        return self.role == "assistant" or self.notice in (TURN_STOPPED, TURN_FAILED)
+
+    @property
+    def text(self) -> str:
+        """The content and a line for each file, as the model reads them."""
+        return "\n".join(filter(None, (self.content, *(one.line for one in self.media))))
 
     @property
     def own_words(self) -> str:

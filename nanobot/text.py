@@ -72,6 +72,13 @@ def pluralize(number: int, one: str, many: str = "") -> str:
     return f"{number:,} {one if number == 1 else many or f'{one}s'}"
 
 
+def format_size(size: int) -> str:
+    """Return `812 bytes`, `14 kB` or `2.5 MB`."""
+    if size < 1000:
+        return pluralize(size, "byte")
+    return f"{size / 1000:.0f} kB" if size < 999_500 else f"{size / 1e6:.1f} MB"
+
+
 def join_some(texts: Sequence[str], most: int) -> str:
     """Join at most `most` of the texts with commas: `a, b and 3 more`."""
     more = f" and {len(texts) - most} more" if len(texts) > most else ""

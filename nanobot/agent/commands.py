@@ -6,17 +6,17 @@ import asyncio
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import islice
-from typing import get_args
+from typing import cast, get_args
 
 from msgspec.structs import replace
 
 from nanobot.agent.intake import KEPT
 from nanobot.agent.loop import AgentLoop
 from nanobot.agent.turn_state import AnswerParts
-from nanobot.bus.events import NANOBOT, TERMINAL, Button, Media
+from nanobot.bus.events import NANOBOT, TERMINAL, Button, Media, MediaKind
 from nanobot.commands import Answer, Command, CommandCall, CommandRegistry
 from nanobot.errors import NanobotError
-from nanobot.messages import ATTACHED, TURN_FAILED, TURN_STOPPED, Message, attribute_message
+from nanobot.messages import ATTACHED, Attachment, Message, attribute_message
 from nanobot.providers.port import Effort
 from nanobot.providers.retry import ServedModels
 from nanobot.text import close_matches, one_line, pluralize, shorten
@@ -150,7 +150,7 @@ class ConversationCommands:
         again = replace(
             message,
             content="\n".join(message.content for message in questions),
-            media=tuple(Media(KEPT + name) for message in questions for name in message.media),
+            media=tuple(_as_media(one) for message in questions for one in message.media),
             reply_to=None,
             event_id=f"retry:{call.entry_id}",
             timestamp=self._parts.clock.now(),
@@ -165,7 +165,7 @@ class ConversationCommands:
         """Stage the removal of the last turn and restore its files. Raise `NanobotError` if that is
         impossible, with `again` also if the message to run again is unknown."""
         async with call.session.removal_lock:
-            last = next(filter(_ends_turn, reversed(call.session.messages)), None)
+            last = next((m for m in reversed(call.session.messages) if m.ends_turn), None)
             if last is None:
                 raise NanobotError("There is nothing to undo in this conversation.")
             turn_id = last.turn_id
@@ -259,11 +259,9 @@ async def _title(call: CommandCall) -> Answer:
     return Answer(f"The title is now “{title}”." if title else "The title has been removed.")
 
 
-def _ends_turn(message: Message) -> bool:
-    """Return True if a turn ended with this message. Messages that are only noted have no
-    answer."""
-    ended = message.origin == NANOBOT and message.content in {TURN_FAILED, TURN_STOPPED}
-    return ended or message.role == "assistant"
+def _as_media(file: Attachment) -> Media:
+    kind = cast("MediaKind", file.kind or "document")
+    return Media(KEPT + file.file, kind, file.mime, file.name, file.size)
 
 
 def _questions(turn: Sequence[Message]) -> Sequence[Message]:
@@ -274,5 +272,5 @@ def _questions(turn: Sequence[Message]) -> Sequence[Message]:
         return typed
     first = turn[0]
     by_nanobot = first.origin == NANOBOT or first.origin.startswith("helper:")
-    is_report = first.role == "user" and by_nanobot and not _ends_turn(first)
+    is_report = first.role == "user" and by_nanobot and not first.ends_turn
     return turn[:1] if is_report else ()

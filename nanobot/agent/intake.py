@@ -14,16 +14,15 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 
 from loguru import logger
-from msgspec import Struct
 from msgspec.structs import replace
 
-from nanobot.agent.media import FOLDER, MAX_BYTES, MediaStore
+from nanobot.agent.media import MAX_BYTES, MediaStore
 from nanobot.bus.events import NANOBOT, InboundMessage, Media
 from nanobot.channel import Channel
 from nanobot.clock import Clock
 from nanobot.errors import WITHHELD, NanobotError, SendRefused, StorageError
 from nanobot.memory.scopes import Scopes
-from nanobot.messages import ATTACHED, EDITED, Message
+from nanobot.messages import ATTACHED, EDITED, Attachment, Message
 from nanobot.session.manager import SessionManager
 from nanobot.session.records import JsonValue
 from nanobot.session.session import Contents, Session
@@ -44,14 +43,6 @@ _UNSEEN += r"\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0"
 _MARK = rf"[{_UNSEEN}]*[\[\uff3b]"
 """Start of a line that looks like one of nanobot's. Invisible characters may precede the
 bracket."""
-
-
-class _Attachment(Struct, frozen=True):
-    """A handled file: its name in the store, the note about it, and the person's words in it."""
-
-    name: str = ""
-    note: str = ""
-    words: str = ""
 
 
 class Intake:
@@ -76,29 +67,32 @@ class Intake:
         """Return the person's message with its files. A file that can't be fetched becomes a note.
 
         Raises `StorageError` if a file can't be stored."""
-        return self._message(inbound, [await self._take(inbound, i) for i in inbound.media], notice)
+        taken = [await self._take(inbound, item) for item in inbound.media]
+        return replace(self._message(inbound, taken), notice=notice)
 
     def text_of(self, inbound: InboundMessage) -> Message:
         """Return the person's message without its files."""
-        notes = [_Attachment(note=f"[{_label(item)}: not fetched]") for item in inbound.media]
-        return self._message(inbound, notes)
+        return self._message(
+            inbound, [(_describe(item, note="not fetched"), "") for item in inbound.media]
+        )
 
-    async def _take(self, inbound: InboundMessage, item: Media) -> _Attachment:
+    async def _take(self, inbound: InboundMessage, item: Media) -> tuple[Attachment, str]:
+        """Fetch and store a file. Return it, and the person's words in it."""
         if inbound.delivery.answers and item.ref.startswith(KEPT):
-            return _Attachment(item.ref.removeprefix(KEPT))
-        label = _label(item)
+            return _describe(item, item.ref.removeprefix(KEPT)), ""
         try:
             async with asyncio.timeout(_FETCH_SECONDS):
                 data = await self._channels[inbound.channel].fetch(item, MAX_BYTES)
         except Exception as error:  # noqa: BLE001 - the boundary: an adapter's failure is a note
+            label = f"{item.kind} {item.name}"
             logger.warning("could not fetch {} from {}: {}", label, inbound.channel, _reason(error))
             reason = self._explain_error(error, inbound)
-            return _Attachment(note=f"[{label}: could not be fetched: {reason}]")
+            return _describe(item, note=f"could not be fetched: {reason}"), ""
         name = await asyncio.to_thread(self._store.put, data, item.mime, item.name)
-        stored = f"{label}, kept as {FOLDER}/{name}"
+        stored = _describe(item, name, len(data))
         if item.kind not in ("voice", "audio"):
-            return _Attachment(name, f"[{stored}]")
-        return await self._listen(inbound, item, data, _Attachment(name, stored))
+            return stored, ""
+        return await self._listen(inbound, item, data, stored)
 
     def _explain_error(self, error: Exception, inbound: InboundMessage) -> str:
         """Return the reason of an error, as the people in the chat may read it."""
@@ -107,8 +101,8 @@ class Intake:
         return WITHHELD
 
     async def _listen(
-        self, inbound: InboundMessage, item: Media, data: bytes, taken: _Attachment
-    ) -> _Attachment:
+        self, inbound: InboundMessage, item: Media, data: bytes, taken: Attachment
+    ) -> tuple[Attachment, str]:
         """Transcribe a sound, as the person's words or as a part of the note about the file."""
         words = ""
         if self._transcribe is None:
@@ -121,30 +115,27 @@ class Intake:
                 if words and item.kind != "voice":
                     note, words = f"transcript: “{one_line(words, None)}”", ""
             except Exception as error:  # noqa: BLE001 - the boundary: what fails to listen is a note
-                logger.warning("{}: could not transcribe it: {}", taken.name, _reason(error))
+                logger.warning("{}: could not transcribe it: {}", taken.file, _reason(error))
                 note = f"could not be transcribed: {self._explain_error(error, inbound)}"
-        return replace(taken, note=f"[{taken.note}; {note}]", words=words)
+        return replace(taken, note=note), words
 
-    def _message(
-        self, inbound: InboundMessage, files: Sequence[_Attachment], notice: str = ""
-    ) -> Message:
+    def _message(self, inbound: InboundMessage, files: Sequence[tuple[Attachment, str]]) -> Message:
+        """Return a message with its files, each with the person's words in it."""
         notes = [f"[{one_line(note, None)}]" for note in filter(None, inbound.notes)]
-        notes += filter(None, (file.note for file in files))
-        media = tuple(filter(None, (file.name for file in files)))
         quoted = inbound.reply_to.text if inbound.reply_to else ""
         lines = [
             *_introduce(inbound),
             _strip_marks(inbound),
-            *(file.words for file in files),
+            *(words for _, words in files),
             *notes,
         ]
-        attached = ATTACHED if any((quoted, notes, media)) else ""
+        attached = ATTACHED if quoted or notes or files else ""
         return Message(
             "user",
             "\n".join(filter(None, lines)),
             inbound.timestamp,
-            media=media,
-            notice=notice,
+            media=tuple(file for file, _ in files),
+            about=inbound.origin.about,
             origin=self._origin(inbound) or attached,
         )
 
@@ -158,8 +149,8 @@ class Intake:
         return f"person:{one_line(inbound.sender_id, None)[:80]}"
 
 
-def _label(item: Media) -> str:
-    return one_line(f"{item.kind} {item.name}", None)
+def _describe(item: Media, file: str = "", size: int = 0, note: str = "") -> Attachment:
+    return Attachment(file, item.kind, item.name, item.mime, size or item.size, note)
 
 
 def _introduce(inbound: InboundMessage) -> Iterator[str]:

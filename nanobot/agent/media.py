@@ -20,6 +20,7 @@ from loguru import logger
 
 from nanobot.bus.events import Media, MediaKind
 from nanobot.errors import WriteConflict
+from nanobot.messages import MEDIA
 from nanobot.providers.port import Image
 from nanobot.security.paths import Place, Root
 from nanobot.tools.read_tools import image_type
@@ -28,9 +29,6 @@ MAX_BYTES = 20 * 1024 * 1024
 """Largest file that is accepted."""
 MAX_IMAGE_BYTES = 5 * 1024 * 1024
 """Largest image that is put into a prompt."""
-
-FOLDER = "media"
-"""Name of the folder in the home."""
 
 _IMAGE_SUFFIXES = {
     "image/png": ".png",
@@ -125,13 +123,13 @@ class MediaStore:
         """Store a file that is about to be sent as `name`, so that later changes don't matter.
         Raises `StorageError`."""
         kind, mime = file_type(data, name)
-        return Media(f"{FOLDER}/{self.put(data, mime, name)}", kind, mime, name, len(data))
+        return Media(f"{MEDIA}/{self.put(data, mime, name)}", kind, mime, name, len(data))
 
     def place(self, path: str) -> Place | None:
         """Return a stored file by its path in notes (`media/…`), or None for other paths and
         deleted files."""
         folder, _, name = path.rpartition("/")
-        if folder != FOLDER or not _NAME.fullmatch(name):
+        if folder != MEDIA or not _NAME.fullmatch(name):
             return None
         place = Root(self._folder, writable=False, name="media folder").place(name)
         return place if place.stat() else None

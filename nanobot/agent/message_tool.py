@@ -251,7 +251,7 @@ def _refuse_closed(others: KnownChats, address: str) -> None:
 def _note(message: OutboundMessage, name: str, clock: Clock, origin: str) -> InboundMessage:
     """Return the note for a chat's conversation about a message sent to the chat."""
     address = Address(message.channel, message.chat_id, message.thread_id)
-    text = f"{message.content} {_format_names(message.media)}"
+    text = f"{message.content} {_format_names(message.media)}".strip()
     event_id = f"{NANOBOT}:{name}"
     return conversation_note(
         address, "sent here at the owner's request", text, event_id, origin, clock.now()

@@ -374,13 +374,13 @@ def conversation_note(
         there.channel,
         there.chat_id,
         sender_id=NANOBOT,
-        content=f"[{NANOBOT}: {what}: {one_line(text, _KEPT_CHARACTERS)}]",
+        content=text[:_KEPT_CHARACTERS],
         event_id=event_id,
         timestamp=now,
         thread_id=there.thread_id,
         session_override=there.key,
         delivery=Delivery(unanswered=True),
-        origin=Origin(mark=origin),
+        origin=Origin(mark=origin, about=what),
     )
 
 

@@ -34,6 +34,7 @@ from msgspec.structs import replace
 
 from nanobot.agent.media import MediaStore
 from nanobot.agent.truncation import prompt_text, truncate
+from nanobot.bus.events import NANOBOT
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError
 from nanobot.memory.documents import BOOTSTRAP, LONG_TERM, PERSONAL
@@ -58,7 +59,7 @@ from nanobot.skills.folder import Skill
 from nanobot.skills.loader import SkillsLoader
 from nanobot.skills.prompt import Triggers, render_active, render_summary
 from nanobot.templates import render
-from nanobot.text import duration
+from nanobot.text import duration, one_line
 from nanobot.tooling.registry import ToolRegistry
 
 
@@ -412,13 +413,15 @@ class ContextBuilder:
         self, cache: PromptCache, message: Message, previous: datetime | None
     ) -> PromptMessage:
         """Return a message for the prompt, with the same bytes every time within one cache."""
-        text = message.content
+        text = message.text
         if len(text) > self._max_characters:
             text = truncate(text, self._max_characters)
         if message.role == "assistant":
             return assistant_message(text, message.tool_calls, message.provider_data)
         if message.role == "tool":
             return tool_message(message.tool_call_id, text)
+        if message.about:
+            text = f"[{NANOBOT}: {message.about}: {one_line(text, None)}]"
         lines = [message.notice, text]
         if message.from_person:
             key, today = cache.session.key, cache.today
@@ -428,7 +431,9 @@ class ContextBuilder:
 
     def _images(self, message: Message) -> tuple[Image, ...]:
         media = self._media
-        return tuple(filter(None, map(media.image, message.media))) if media else ()
+        return (
+            tuple(filter(None, (media.image(one.file) for one in message.media))) if media else ()
+        )
 
     def has_images(self, messages: Sequence[Message]) -> bool:
         return any(map(self._images, messages))

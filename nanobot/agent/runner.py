@@ -23,10 +23,11 @@ from loguru import logger
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from nanobot.agent.media import FOLDER, MediaStore
+from nanobot.agent.media import MediaStore
 from nanobot.agent.session_queue import Screen
 from nanobot.agent.truncation import PromptRoom
 from nanobot.bus.events import (
+    NANOBOT,
     InboundMessage,
     Progress,
     PromptReading,
@@ -39,7 +40,7 @@ from nanobot.bus.events import (
 from nanobot.clock import Clock
 from nanobot.errors import ContextTooLong, ProviderGarbage, StorageError
 from nanobot.memory.taint import origins_of
-from nanobot.messages import Message, ToolCall
+from nanobot.messages import MEDIA, Attachment, Message, ToolCall
 from nanobot.providers.port import (
     CallOptions,
     Prompt,
@@ -177,6 +178,9 @@ class TurnLog:
     def __init__(self) -> None:
         self.messages: list[Message] = []
 
+    def write(self, delta: str, *, restart: bool) -> None:
+        """Collect more text of the current answer, which a stop keeps."""
+
     async def record(self, message: Message) -> None:
         """Record tool calls of the model, or a note of the runner."""
         self.messages.append(message)
@@ -237,7 +241,7 @@ Render = Callable[[Message], PromptMessage]
 def render_plain(message: Message) -> PromptMessage:
     """Return a message for the prompt, without header or images."""
     if message.role == "user":
-        return user_message(message.content)
+        return user_message("\n".join(filter(None, (message.notice, message.text))))
     if message.role == "tool":
         return tool_message(message.tool_call_id, message.content)
     return assistant_message(message.content, message.tool_calls, message.provider_data)
@@ -299,8 +303,8 @@ class AgentRunner(Struct, frozen=True):
             if 0 < self.max_tokens <= run.usage.prompt + run.usage.completion:
                 limit = f"{self.max_tokens:,} tokens"
                 break
-        notice = Message("user", OUT_OF.format(limit), self.clock.now(), origin="nanobot")
-        await run.record(notice)
+        notice = OUT_OF.format(limit)
+        await run.record(Message("user", "", self.clock.now(), origin=NANOBOT, notice=notice))
         reply = await self._ask(run, replace(options, tool_choice="none"))
         return run.end(await self._to_schema(run, reply, schema, options))
 
@@ -374,6 +378,7 @@ class _Run(Struct):
         await self.log.record(message)
 
     def show_text(self, delta: str, restart: bool) -> None:
+        self.log.write(delta, restart=restart)
         thread = self.caller.thread_id
         self.hook(TextDelta(*self._place, delta, restart, thread_id=thread), self.caller)
 
@@ -423,9 +428,15 @@ class _Run(Struct):
                 await self._record(call, result, seconds)
                 if result.images and (media := self.runner.media) is not None:
                     kept = [await asyncio.to_thread(media.put_base64, *i) for i in result.images]
-                    text, origin = f"[image from {call.name}]", f"tool:{call.name}"
-                    now = self.runner.clock.now()
-                    images.append(Message("user", text, now, media=tuple(kept), origin=origin))
+                    shown = Message(
+                        "user",
+                        "",
+                        self.runner.clock.now(),
+                        media=tuple(Attachment(name, "image") for name in kept),
+                        origin=f"tool:{call.name}",
+                        notice=f"[image from {call.name}]",
+                    )
+                    images.append(shown)
         for message in images:  # the API takes images only from the user's side
             await self.record(message)
 
@@ -460,7 +471,7 @@ class _Run(Struct):
             name = one_line(file.name)
             try:
                 kept = await asyncio.to_thread(media.put, file.content, file.mime, name)
-                where = f"kept as {FOLDER}/{kept}"
+                where = f"kept as {MEDIA}/{kept}"
             except StorageError as error:
                 logger.warning("could not keep a tool's file: {}", error)
                 where = "which could not be kept"

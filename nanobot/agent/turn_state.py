@@ -32,7 +32,7 @@ from nanobot.agent.runner import (
 )
 from nanobot.agent.session_queue import Lanes, Screen, SessionQueue, turn_ended
 from nanobot.agent.voice_replies import VoiceReplies
-from nanobot.bus.events import Address, InboundMessage, TurnEnded
+from nanobot.bus.events import NANOBOT, Address, InboundMessage, TurnEnded
 from nanobot.bus.journal import Completion, InboxEntry, Outgoing, Step
 from nanobot.bus.queue import MessageBus
 from nanobot.bus.sql_journal import Journal
@@ -132,6 +132,8 @@ class RunningTurn(TurnLog):
         self.task: asyncio.Task[object] | None = None
         self.has_asked = asyncio.Event()
         """Set when the model is about to be asked, or the turn is over."""
+        self._written: list[str] = []
+        """The pieces of the current answer so far."""
         self.tools = [call.name for message in done for call in message.tool_calls]
         self.milliseconds: dict[str, int] = {}
         self.started_at = parts.clock.monotonic()
@@ -273,13 +275,17 @@ class RunningTurn(TurnLog):
         return json.dumps(report)
 
     def messages_left(self, state: str) -> Sequence[Message]:
-        """Return the messages that a turn without an answer leaves in its conversation. Each call
-        in them has its result."""
+        """Return the messages that a turn without a complete answer leaves in its conversation.
+        Each call in them has its result. A stopped turn leaves the text so far."""
         messages, clock = self.messages, self._parts.clock
-        is_failed, now = state == "failed", clock.now()
-        note = TURN_FAILED if is_failed else TURN_STOPPED
-        left = whole_groups(messages) if is_failed else with_stopped_calls(messages, clock)
-        return [*left, Message("user", note, now, origin="nanobot")]
+        now = clock.now()
+        if state == "failed":
+            failed = Message("user", "", now, origin=NANOBOT, notice=TURN_FAILED)
+            return [*whole_groups(messages), failed]
+        note, left = TURN_STOPPED, with_stopped_calls(messages, clock)
+        if written := "".join(self._written).rstrip():
+            left.append(Message("assistant", written, now))
+        return [*left, Message("user", "", now, origin=NANOBOT, notice=note)]
 
     def stage(self, messages: Sequence[Message]) -> None:
         """Stage the turn's messages on the session. A model's message carries the marks of
@@ -307,6 +313,11 @@ class RunningTurn(TurnLog):
         first, *joined = self.entries
         return replace(first, turn_id=self.id, steps=tuple(self._steps), joined=tuple(joined))
 
+    def write(self, delta: str, *, restart: bool) -> None:
+        if restart:
+            self._written.clear()
+        self._written.append(delta)
+
     async def record_start(self, call: ToolCall) -> None:
         await self._write(Step("start", json.dumps(call.id)))
         await self._parts.journal.may_act()
@@ -323,6 +334,7 @@ class RunningTurn(TurnLog):
     async def record(self, message: Message) -> None:
         """Record a message. It may not be on disk yet: later writes are awaited if needed."""
         self.refuse_if_ended()
+        self._written.clear()
         self.messages.append(message)
         self.tools.extend(call.name for call in message.tool_calls)
         step = Step("message", encode_step(message))

@@ -187,7 +187,7 @@ class Toolbox:
         kept = self._base.stores.media.place(path)
         if kept is None or caller.scope == OWNER:
             return kept
-        names = {name for message in caller.messages_read() for name in message.media}
+        names = {one.file for message in caller.messages_read() for one in message.media}
         return kept if kept.names[-1] in names else None
 
     def is_others(self, path: str, caller: TurnContext) -> bool:

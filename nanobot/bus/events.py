@@ -167,8 +167,7 @@ class Origin(Struct, frozen=True, omit_defaults=True, rename={"initiator": "begu
     """Who began a message that no person typed, and the terms of its answer. Raises `TypeError`.
 
     Messages of a job or the heartbeat have a separate conversation, which is empty each time. The
-    answer goes to `chat_id` and is noted in the conversation there.
-    """
+    answer goes to `chat_id` and is noted in the conversation there."""
 
     initiator: Initiator = "person"
     scope: str = ""
@@ -178,7 +177,8 @@ class Origin(Struct, frozen=True, omit_defaults=True, rename={"initiator": "begu
     model: str = ""
     """The model that the job requests."""
     mark: str = ""
-    """The origin of the stored message (see `Message`)."""
+    """The origin of the stored message (see `Message`), like `about`."""
+    about: str = ""
     by_program: bool = False
     """A program sent it for the person and waits for this answer only. It is never a command, and
     it does not join or interrupt a running turn."""
@@ -192,7 +192,7 @@ class Origin(Struct, frozen=True, omit_defaults=True, rename={"initiator": "begu
     """The conversation holds only `context`. It is never stored and never enters memory."""
 
     def __post_init__(self) -> None:
-        _expect_texts(self, "scope", "job", "model", "mark", "schema")
+        _expect_texts(self, "scope", "job", "model", "mark", "about", "schema")
         if self.initiator not in get_args(Initiator):
             raise TypeError("no turn can begin this way")
 

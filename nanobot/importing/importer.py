@@ -21,7 +21,7 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nanobot.agent.media import FOLDER, media_name
+from nanobot.agent.media import media_name
 from nanobot.bus.events import TERMINAL, Address
 from nanobot.clock import Clock
 from nanobot.config import command_for
@@ -54,6 +54,7 @@ from nanobot.io import sync_folder
 from nanobot.memory.documents import RULES
 from nanobot.memory.history import STAMP, HistoryEntry, decode, encode
 from nanobot.memory.scopes import Scopes
+from nanobot.messages import MEDIA
 from nanobot.session.records import is_internal
 from nanobot.upkeep.restore import STAGING, staging_in
 
@@ -186,7 +187,7 @@ class Import:
                     "media", found, "left", why="it is too large, empty, or unreadable"
                 )
                 continue
-            target = f"{FOLDER}/{media_name(data, '', found.path)}"
+            target = f"{MEDIA}/{media_name(data, '', found.path)}"
             if target not in names.values():
                 self._files.write(target, [data])
             names[found.path.removeprefix("home/media/")] = target

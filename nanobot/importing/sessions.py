@@ -28,7 +28,7 @@ from msgspec.structs import replace
 from nanobot.bus.events import TERMINAL
 from nanobot.importing.files import ImportFile, Transfer, open_file
 from nanobot.importing.foreign import OURS, PROGRAMS, Fields, People, is_group, key_of
-from nanobot.messages import ATTACHED, PROGRAM, Message
+from nanobot.messages import PROGRAM, Attachment, Message
 from nanobot.session.records import (
     SUFFIX,
     Foreign,
@@ -123,7 +123,8 @@ class Conversation(Struct):
         message = replace(record, seq=0, turn_id="", origin="", notice="", media=())
         if fields.get(_HIDDEN):
             shown = message.content != _CONTINUE
-            return replace(message, origin="nanobot") if shown else None
+            hidden = replace(message, content="", origin="nanobot", notice=message.content)
+            return hidden if shown else None
         if message.role == "user" and self.key.partition(":")[0] in _SENT_BY_PROGRAMS:
             message = replace(message, origin=f"{PROGRAM}import")
         if message.role == "tool":
@@ -181,7 +182,7 @@ def mark_origin(message: Message, foreign: dict[str, None]) -> Message:
 
 
 def add_files(message: Message, paths: Iterable[str], media: Mapping[str, str]) -> Message:
-    """Return a message with its files in our form: a line in brackets each."""
+    """Return a message with its files in our form."""
     kinds = {match["path"]: match["kind"] for match in _FILE.finditer(message.content)}
     found = {
         path: media[within]
@@ -191,15 +192,16 @@ def add_files(message: Message, paths: Iterable[str], media: Mapping[str, str]) 
     if message.role != "user" or not found:
         return message
     text = _FILE.sub(lambda match: "" if match["path"] in found else match[0], message.content)
-    lines = [*filter(str.strip, text.split("\n"))]
-    for path, name in found.items():
-        kind = "image" if path.lower().endswith(_PICTURES) else kinds.get(path, "file")
-        lines.append(f"[{kind}, kept as {name}]")
+    files = [
+        Attachment(
+            basename(name),
+            "image" if path.lower().endswith(_PICTURES) else kinds.get(path, "file"),
+            basename(path),
+        )
+        for path, name in found.items()
+    ]
     return replace(
-        message,
-        content="\n".join(lines),
-        media=tuple(map(basename, found.values())),
-        origin=message.origin or ATTACHED,
+        message, content="\n".join(filter(str.strip, text.split("\n"))), media=tuple(files)
     )
 
 

@@ -45,8 +45,8 @@ NOTED = "(continued)"
 """Assistant message between a tool's result and a user message, in strict form. It is never stored
 or shown. Small models imitate it, so it promises nothing."""
 _ENDS = {TURN_STOPPED: "(stopped)", TURN_FAILED: "(no answer)"}
-"""Notes after a turn without an answer, as the answer in strict form. Joined to the next question,
-they would make small models answer the note."""
+"""Notes after a turn without a complete answer, as the answer or its end in strict form. Joined to
+the next question, they would make small models answer the note."""
 _MOST_RECENT = 32  # conversations
 _MOST_FORMS = 4  # of one message
 _NO_THINKING = " "  # Kimi treats an empty text as a missing one
@@ -215,7 +215,7 @@ def insert_answers(messages: Iterable[PromptMessage]) -> Iterator[PromptMessage]
     """Insert the answers that strict servers require."""
     before = ""
     for message in messages:
-        ends = before in ("user", "tool") and message.text in _ENDS
+        ends = message.role == "user" and message.text in _ENDS
         if before == "tool" and message.role == "user" and not ends:
             yield assistant_message(NOTED)
         yield assistant_message(_ENDS[message.text]) if ends else message

@@ -33,7 +33,7 @@ from msgspec.json import Decoder
 from msgspec.structs import replace
 
 from nanobot.io import json_line
-from nanobot.messages import Message, ProviderData, Role, ToolCall
+from nanobot.messages import Attachment, Message, ProviderData, Role, ToolCall
 
 JsonValue = None | bool | int | float | str | list["JsonValue"] | dict[str, "JsonValue"]
 
@@ -259,12 +259,12 @@ def message_fields(message: Message) -> dict[str, JsonValue]:
             call.as_api() | ({"malformed": call.malformed} if call.malformed else {})
             for call in message.tool_calls
         ]
-    texts = ("tool_call_id", "name", "turn_id", "origin", "notice")
+    texts = ("tool_call_id", "name", "turn_id", "origin", "notice", "about")
     fields |= {name: value for name in texts if (value := getattr(message, name))}
     if message.tools_used:
         fields["tools_used"] = list(message.tools_used)
     if message.media:
-        fields["media"] = list(message.media)
+        fields["media"] = to_builtins(message.media)
     return fields
 
 
@@ -284,9 +284,10 @@ def parse_message(fields: Mapping[str, JsonValue]) -> Message | Foreign:
         name=as_text(fields.get("name")),
         tools_used=as_texts(fields["tools_used"]) if "tools_used" in fields else (),
         turn_id=as_text(fields.get("turn_id")),
-        media=as_texts(fields["media"]) if "media" in fields else (),
+        media=parse_files(fields["media"]) if "media" in fields else (),
         origin=as_text(fields.get("origin")),
         notice=as_text(fields.get("notice")),
+        about=as_text(fields.get("about")),
         provider_data=provider_data,
     )
 
@@ -314,6 +315,15 @@ def as_text(value: JsonValue) -> str:
 
 def as_texts(value: JsonValue) -> tuple[str, ...]:
     return tuple(item for item in value if isinstance(item, str)) if isinstance(value, list) else ()
+
+
+def parse_files(value: JsonValue) -> tuple[Attachment, ...]:
+    """Return the attached files. A text is the name of a file."""
+    found = list[Attachment]()
+    for item in value if isinstance(value, list) else ():
+        with suppress(ValidationError):
+            found.append(Attachment(item) if isinstance(item, str) else convert(item, Attachment))
+    return tuple(found)
 
 
 def flatten_content(value: JsonValue) -> str:

@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from nanobot.clock import SystemClock
+from nanobot.messages import TURN_STOPPED
+from nanobot.session.manager import SessionManager
 from nanobot.testing import FakeChannel
 from tests.doubles.slow import SlowServer
 from tests.support import running, window
@@ -23,6 +26,23 @@ async def test_stop_closes_the_request(tmp_path: Path, begins: bool) -> None:
         assert await channel.ask("/stop") == "Stopped."
         await server.until_abandoned()
         assert await channel.ask("two") == "Done."
+
+
+async def test_stop_keeps_the_text_so_far_and_the_model_sees_where_it_was_stopped(
+    tmp_path: Path, begins: bool
+) -> None:
+    server, channel = SlowServer(begins=begins), FakeChannel()
+    async with server.serving() as model, running(tmp_path, model, channel):
+        await channel.say("one")
+        await server.until_asked()
+        await channel.ask("/stop")
+    written = [("assistant", "Let me see", "")] if begins else []
+    stored = SessionManager(tmp_path / "sessions", SystemClock()).read_messages("fake:1")
+    assert [(message.role, message.content, message.notice) for message in stored] == [
+        ("user", "one", ""),
+        *written,
+        ("user", "", TURN_STOPPED),
+    ]
 
 
 async def test_a_message_that_interrupts_closes_the_request(tmp_path: Path, begins: bool) -> None:
@@ -46,7 +66,8 @@ async def test_deleting_the_message_closes_the_request(tmp_path: Path, begins: b
         await server.until_abandoned()
         assert await channel.ask("two") == "Done."
     assert [part.content for part in channel.sent] == ["Done."]
-    assert [text for _, text in await window(tmp_path)] == ["one", "two", "Done."]
+    written = ["Let me see"] if begins else []
+    assert [text for _, text in await window(tmp_path)] == ["one", *written, "two", "Done."]
 
 
 async def test_deleting_it_from_another_account_closes_nothing(

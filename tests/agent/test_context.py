@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 from nanobot.agent.media import MediaStore
 from nanobot.agent.prompt import SEPARATOR, ContextBuilder, PromptPart, ScopedSources
 from nanobot.memory.scopes import OWNER
-from nanobot.messages import Message, ToolCall
+from nanobot.messages import Attachment, Message, ToolCall
 from nanobot.providers.port import Image, Prompt, Toolset
 from nanobot.session.manager import SessionManager
 from nanobot.session.session import Session
@@ -200,7 +200,10 @@ def test_undo_begins_a_new_cache_without_the_turn(tmp_path: Path) -> None:
 
 def test_images_are_sent_as_the_same_bytes_each_time(tmp_path: Path) -> None:
     kit = PromptKit(tmp_path, image=Image("abc", "image/png"))
-    kit.add(Message("user", "what is this?", NOON, media=("a.png",)), Message("assistant", "?"))
+    kit.add(
+        Message("user", "what is this?", NOON, media=(Attachment("a.png"),)),
+        Message("assistant", "?"),
+    )
     first = kit.prompt(kit.say("and now?"))
     assert b"data:image/png;base64,abc" in first.messages[1].wire
     kit.turn("and now?")
@@ -211,7 +214,7 @@ def test_pictures_of_another_conversation_are_rendered_again_as_they_were(tmp_pa
     kit = PromptKit(tmp_path, image=Image("x" * 2_000, "image/png"))
     chats = [kit.session, Session("fake:2", kit.clock)]
     for chat, name in zip(chats, "ab", strict=True):
-        chat.add_message(Message("user", "look", NOON, media=(name,)))
+        chat.add_message(Message("user", "look", NOON, media=(Attachment(name),)))
         chat.add_message(Message("assistant", "seen"))
         chat.apply_staged()
     prompts = [kit.builder.build(chat) for _ in range(2) for chat in chats for _ in range(2)]

@@ -257,7 +257,7 @@ async def test_images_from_tools_follow_all_results_as_a_user_message() -> None:
     roles = [message.role for message in turn.new_messages]
     assert roles == ["assistant", "tool", "tool", "user", "user", "assistant"]
     image = turn.new_messages[3]
-    assert image.media == ("abc.png",)
+    assert [one.file for one in image.media] == ["abc.png"]
     assert image.origin == "tool:probe"
     assert not image.from_person
 

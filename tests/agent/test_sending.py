@@ -100,7 +100,7 @@ async def test_another_chat_gets_the_message_and_its_conversation_knows(tmp_path
         assert await channel.receive(2, "2") == ["hi", "we are late"]
         await channel.ask("/history", "2")
     texts = [message.content for message in read_stored(tmp_path, "fake:2")]
-    assert texts == ["hello", "hi", "[nanobot: sent here at the owner's request: we are late]"]
+    assert texts == ["hello", "hi", "we are late"]
     assert model.remaining == 0
 
 

@@ -113,7 +113,7 @@ async def test_a_message_whose_file_is_still_being_fetched_can_be_stopped(tmp_pa
         assert await channel.ask("/stop") == "Stopped."
         channel.gate.opened.set()
         assert await channel.ask("hello") == "next"
-    assert read_stored(tmp_path)[0].content == "look at this\n[image a.png: not fetched]"
+    assert read_stored(tmp_path)[0].text == "look at this\n[image a.png: not fetched]"
     assert len(model.prompts) == 1
 
 

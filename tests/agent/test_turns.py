@@ -265,9 +265,12 @@ async def test_files_that_came_along_are_kept_and_named(tmp_path: Path) -> None:
     async with running(tmp_path, model, channel):
         assert await channel.answer_to(await channel.say("look", media=files)) == "got it"
     said = read_stored(tmp_path)[0]
-    assert [(tmp_path / "media" / name).read_bytes() for name in said.media] == [b"%PDF"]
-    assert f"[document a.pdf, kept as media/{said.media[0]}]" in said.content
-    assert "[image: could not be fetched: no such file: ref-2]" in said.content
+    assert (tmp_path / "media" / said.media[0].file).read_bytes() == b"%PDF"
+    assert said.text == (
+        f"look\n[document a.pdf, kept as media/{said.media[0].file}]\n"
+        "[image: could not be fetched: no such file: ref-2]"
+    )
+    assert (said.content, said.media[0].name, said.media[0].size) == ("look", "a.pdf", 4)
 
 
 async def test_a_broken_turn_becomes_one_clear_message_and_the_next_works(tmp_path: Path) -> None:

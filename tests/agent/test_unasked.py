@@ -100,7 +100,7 @@ async def test_a_job_with_nothing_to_say_says_nothing(tmp_path: Path) -> None:
         person.model.then(says("bye"))
         await person.ask("bye")
     assert person.texts == ["I will.", "bye"]
-    assert not any("said here" in message.content for message in read_stored(tmp_path))
+    assert not any("said here" in message.about for message in read_stored(tmp_path))
 
 
 async def test_each_run_begins_with_an_empty_conversation(tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ async def test_foreign_text_that_a_job_read_marks_what_the_conversation_knows(
         await person.until(lambda: len(person.texts) >= 2)
         person.model.then(says("ok"))
         await person.ask("thanks")
-    note = next(m for m in read_stored(tmp_path) if "said here by the job" in m.content)
+    note = next(m for m in read_stored(tmp_path) if "said here by the job" in m.about)
     assert note.origin.startswith("job:")
     assert "tool:page" in note.origin
 

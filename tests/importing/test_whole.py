@@ -77,7 +77,8 @@ def test_every_message_keeps_its_place_its_time_and_its_tools(imported: ImportRe
     assert all(m.timestamp is not None and m.timestamp.year == 2026 for m in direct)
     told = list(folder.read_messages("telegram:15551234"))
     pictures = [message.media for message in told if message.media]
-    assert pictures == [(next((imported.new / "media").iterdir()).name,)]
+    (stored,) = (imported.new / "media").iterdir()
+    assert [one.file for files in pictures for one in files] == [stored.name]
     assert folder.metadata_of("discord:888") == {"scope": "owner"}
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nanobot.messages import Message, ToolCall
+from nanobot.messages import Attachment, Message, ToolCall
 from nanobot.session.records import (
     Epoch,
     Foreign,
@@ -38,9 +38,12 @@ messages = st.builds(
     name=text,
     tools_used=st.lists(text, max_size=2).map(tuple),
     turn_id=text,
-    media=st.lists(text, max_size=2).map(tuple),
+    media=st.lists(st.builds(Attachment, text, text, text, text, st.integers(0)), max_size=2).map(
+        tuple
+    ),
     origin=text,
     notice=text,
+    about=text,
 )
 
 

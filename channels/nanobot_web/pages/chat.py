@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from nanobot.bus.events import Address, InboundMessage, Media
 from nanobot.channel import Chat, Sender
-from nanobot.text import one_line
+from nanobot.text import format_size, one_line
 from nanobot_web.extras import Extra
 from nanobot_web.live import Event, Follower, join_deltas
 from nanobot_web.markdown import to_html
@@ -38,8 +38,8 @@ _REFRESHING = ("end", "refresh", "extra")
 class Item(Struct):
     """An entry of a conversation: a message, with its tool calls, or an extra. `at` is its time in
     ISO format. `mine`: the person of the conversation wrote it. `used` is the use of its turn, with
-    the turn's last message. `goes_on`: it follows another message of the same turn. `words` is the
-    text as HTML, unless the person wrote it."""
+    the turn's last message. `goes_on`: it follows another message of the same turn. `stopped`:
+    the person stopped the turn here. `words` is the text as HTML, unless the person wrote it."""
 
     kind: str
     at: str
@@ -55,6 +55,7 @@ class Item(Struct):
     key: str = ""
     used: str = ""
     goes_on: bool = False
+    stopped: bool = False
     words: Markup = Markup()
 
 
@@ -334,7 +335,12 @@ def _make_items(messages: Sequence[Mapping[str, Any]], used: Mapping[str, str]) 
     """Convert messages for the page, with results next to their calls. `used` is the use of
     turns."""
     results = {one["call"]: one["content"] for one in messages if one["role"] == "tool"}
-    items = [_make_item(one, results) for one in messages if one["role"] != "tool"]
+    items = list[Item]()
+    for one in messages:
+        if one["content"] or one.get("media") or one.get("calls"):
+            items += [_make_item(one, results)] if one["role"] != "tool" else []
+        elif items and one.get("ended") == "stopped":
+            items[-1].stopped = True
     for before, item in pairwise(items):
         item.goes_on = item.kind == before.kind == "assistant" and item.turn == before.turn
     last = {item.turn: item for item in items if item.kind == "assistant"}
@@ -361,14 +367,23 @@ async def _describe_turns(call: Call, key: str) -> dict[str, str]:
 def _make_item(message: Mapping[str, Any], results: Mapping[str, str]) -> Item:
     origin, role = message.get("origin", ""), message["role"]
     mine = role == "user" and origin in ("", "attached", "forwarded")
-    who = "nanobot" if role == "assistant" else ("" if mine else origin or "nanobot")
+    by_nanobot = role == "assistant" or origin == "nanobot" or bool(message.get("about"))
+    who = "nanobot" if by_nanobot else ("" if mine else origin)
     steps = [
         {**call, "result": results.get(call["id"]), "pretty": _format_arguments(call["arguments"])}
         for call in message.get("calls", ())
     ]
     files = [
-        {"name": name, "seq": str(message["seq"]), "index": str(index), "extra": ""}
-        for index, name in enumerate(message.get("media", ()))
+        {
+            "name": one.get("name") or one.get("kind") or one["file"],
+            "shown_as": _shown_as(one["file"]),
+            "note": "" if one["file"] else one.get("note", ""),
+            "size": format_size(one["size"]) if one.get("size") else "",
+            "seq": str(message["seq"]),
+            "index": str(index),
+            "extra": "",
+        }
+        for index, one in enumerate(message.get("media", ()))
     ]
     return Item(
         kind=role,
@@ -386,12 +401,28 @@ def _make_item(message: Mapping[str, Any], results: Mapping[str, str]) -> Item:
 
 def _make_extra_item(extra: Extra) -> Item:
     files = [
-        {"name": one.name or one.kind, "seq": "", "index": str(index), "extra": extra.key}
+        {
+            "name": one.name or one.kind,
+            "shown_as": _shown_as(one.ref),
+            "note": "",
+            "size": format_size(one.size) if one.size else "",
+            "seq": "",
+            "index": str(index),
+            "extra": extra.key,
+        }
         for index, one in enumerate(extra.media)
     ]
     buttons = [{"id": one.id, "label": one.label} for one in extra.buttons]
     at = extra.at.isoformat()
     return Item("extra", at, extra.text, who="nanobot", files=files, buttons=buttons, key=extra.key)
+
+
+def _shown_as(file: str) -> str:
+    """Return how the page shows a stored file. Its suffix is by its content."""
+    suffix = file.rpartition(".")[2]
+    if suffix in ("png", "jpg", "jpeg", "gif", "webp"):
+        return "picture"
+    return "sound" if suffix in ("ogg", "mp3") else "file"
 
 
 def _format_arguments(arguments: str) -> str:

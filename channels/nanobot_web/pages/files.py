@@ -144,7 +144,7 @@ async def send_file(call: Call) -> web.StreamResponse:
     """Send a file of a conversation that the visitor may see."""
     media = await _find_file(call)
     path = call.site.host.media_path(media)  # inside the media folder, and no link
-    mime = guess_type(media.name or path.name)[0] or ""
+    mime = guess_type(path.name)[0] or ""  # its suffix is by the content
     is_shown = mime in _SHOWN
     disposition = "inline" if is_shown else "attachment"
     name = quote(one_line(media.name or path.name))
@@ -168,9 +168,10 @@ async def _find_file(call: Call) -> Media:
     else:
         shown = await call.ask("conversations.show", key=key, first=call.number("seq"), limit=1)
         at = [one for one in shown["messages"] if one["seq"] == call.number("seq")]
-        names = at[0].get("media", []) if at else []
-        name = next(iter(names[index:]), "")
-        found = Media(f"media/{name}", name=name) if _NAME.fullmatch(name) else None
+        files = at[0].get("media", []) if at else []
+        file = next(iter(files[index:]), {"file": ""})
+        is_stored = _NAME.fullmatch(file["file"])
+        found = Media(f"media/{file['file']}", name=file.get("name", "")) if is_stored else None
     if found is None:
         raise PageError(404, "There is no such file.")
     return found

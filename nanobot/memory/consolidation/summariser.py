@@ -350,9 +350,7 @@ def render_content(message: Message) -> str:
     if kind == "attached" and message.role == "assistant":
         mark = ""
     mark = mark.format(name=name, origin=message.origin)
-    parts = [mark, KEPT if message.kept else "", message.content.strip()]
-    if message.media:
-        parts.append(f"[sent: {', '.join(path.rpartition('/')[2] for path in message.media)}]")
+    parts = [mark, KEPT if message.kept else "", message.text.strip()]
     return " ".join(filter(None, parts))
 
 

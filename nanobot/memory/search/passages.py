@@ -44,7 +44,7 @@ from nanobot.memory.search import OWN_FILE, Source, Sources
 from nanobot.memory.search.library import documents, passages
 from nanobot.memory.store import day_of, is_by_hand
 from nanobot.memory.taint import NOTE, OTHERS, is_unconfirmed
-from nanobot.messages import TURN_FAILED, TURN_STOPPED, Message, speaker_in
+from nanobot.messages import Message, speaker_in
 from nanobot.security.paths import Place, Root
 from nanobot.session.jsonl_reader import place
 from nanobot.session.records import Metadata, Retraction, decode_fields
@@ -59,7 +59,6 @@ _BLOCK = 1 << 20
 _LARGEST = 256 * 1024 * 1024
 _ENDS_ASKING = re.compile(r"[?？][^\w]*\Z")
 _MINUTE = re.compile(r"[-*] ((?:[01]\d|2[0-3]):[0-5]\d) ", re.ASCII)
-_NOTICES = {"", TURN_FAILED, TURN_STOPPED}
 _WAITS = ", pending approval"
 _SEARCH = "search_memory"  # the tool whose output is never indexed: it repeats indexed text
 
@@ -258,8 +257,8 @@ class SessionReader(Struct):
         return self._entry(record, hash) if isinstance(record, Message) else None
 
     def _entry(self, message: Message, hash: int) -> IndexEntry | None:
-        text, is_output = message.content, message.role == "tool"
-        if text.strip() in _NOTICES or (is_output and message.name == _SEARCH):
+        text, is_output = message.text, message.role == "tool"
+        if not text.strip() or (is_output and message.name == _SEARCH):
             return None
         if any(gone.covers(message) for gone in self.retractions):
             return None

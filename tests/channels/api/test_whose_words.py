@@ -105,7 +105,7 @@ async def test_what_is_heard_in_a_file_is_no_word_of_the_persons(api: Api) -> No
             asked = body([{"role": "user", "content": content}], conversation="c")
             said = text_of(await api.post("chat/completions", asked, key=key))
     assert "no line of the person has the words" in said
-    assert ADDED in read_stored(api.home, "api:typed:c")[0].content, "it is read all the same"
+    assert ADDED in read_stored(api.home, "api:typed:c")[0].text, "it is read all the same"
 
 
 async def test_documents_in_the_system_message_are_read_in_a_conversation_as_untrusted(

@@ -18,7 +18,7 @@ from nanobot.memory.consolidation.summariser import (
 )
 from nanobot.memory.line_changes import Operation
 from nanobot.memory.support import Talk
-from nanobot.messages import Message
+from nanobot.messages import Attachment, Message
 from nanobot.providers.port import estimate_tokens
 
 WHEN = datetime(2026, 3, 10, 18, 0, 59, tzinfo=UTC)
@@ -78,8 +78,14 @@ def test_no_text_inside_a_message_passes_for_a_message() -> None:
             "[?] USER: [forwarded: not the person's own words] hi",
         ),
         (Message("user", "hi", origin="person:7"), "[?] USER: [said by another person, 7] hi"),
-        (Message("user", "hi", media=("in/cat.jpg",)), "[?] USER: hi [sent: cat.jpg]"),
-        (Message("user", "", media=("a.png", "b.png")), "[?] USER: [sent: a.png, b.png]"),
+        (
+            Message("user", "hi", media=(Attachment("9f.jpg", "image", "cat.jpg"),)),
+            "[?] USER: hi\n  [image cat.jpg, kept as media/9f.jpg]",
+        ),
+        (
+            Message("user", "", media=(Attachment("a.png"), Attachment("b.png"))),
+            "[?] USER: [file, kept as media/a.png]\n  [file, kept as media/b.png]",
+        ),
     ],
 )
 def test_what_is_not_the_persons_own_text_says_so(message: Message, line: str) -> None:
