@@ -150,9 +150,16 @@ class Message(Struct, frozen=True, gc=False):
         return self.role == "user" and self.origin.startswith(("person:", PROGRAM))
 
     @property
+    def ended(self) -> Literal["", "stopped", "failed"]:
+        """The end of the turn before it, if that has no complete answer."""
+        if self.notice == TURN_STOPPED:
+            return "stopped"
+        return "failed" if self.notice == TURN_FAILED else ""
+
+    @property
     def ends_turn(self) -> bool:
         """True if a turn ended with it, answered or not."""
-        return self.role == "assistant" or self.notice in (TURN_STOPPED, TURN_FAILED)
+        return self.role == "assistant" or bool(self.ended)
 
     @property
     def text(self) -> str:

@@ -114,6 +114,7 @@ def _message_fields(message: Message) -> dict[str, object]:
 
     fields = {"seq": message.seq, "role": message.role, **msgspec.to_builtins(message)}
     fields.pop("notice", None)
+    fields["ended"] = message.ended
     return {key: value for key, value in fields.items() if value or key == "content"}
 
 
@@ -130,7 +131,10 @@ def _format_message(message: Data, zone: tzinfo | None = None) -> str:
     calls = message.records("tool_calls")
     called = [f"-> {c.field('name')} {c.text('arguments')}" for c in calls]
     said = [message.text("content")] if message.text("content") else []
-    return " ".join(filter(None, parts)) + "\n" + indent("\n".join([*said, *called]))
+    files = [f"[{file.field('name') or file.field('file')}]" for file in message.records("media")]
+    ended = [f"({message.field('ended')})"] if message.get("ended") else []
+    lines = "\n".join([*said, *files, *called, *ended])
+    return " ".join(filter(None, parts)) + "\n" + indent(lines)
 
 
 def format_turn(turn: Data) -> str:

@@ -18,7 +18,7 @@ from nanobot.channel import Operation
 from nanobot.commands import in_threads, number_argument, optional_text, text_argument
 from nanobot.errors import UnknownSession
 from nanobot.memory.scopes import Scopes, chat_of
-from nanobot.messages import TURN_FAILED, TURN_STOPPED, Message
+from nanobot.messages import Message
 from nanobot.session.manager import SessionManager
 from nanobot.session.session import SessionInfo
 
@@ -26,7 +26,6 @@ _MOST = 200
 """Most conversations, or messages, in one answer."""
 _AGE_SECONDS = 5.0
 """Seconds until a page shows changes that another process, or a person, made to the files."""
-_ENDED = {TURN_STOPPED: "stopped", TURN_FAILED: "failed"}
 _NAMED = 10
 """Most chats and names listed for a scope."""
 
@@ -223,6 +222,6 @@ def _render_message(message: Message) -> dict[str, object]:
         "media": to_builtins(message.media),
         "kept": message.kept,
         "about": message.about,
-        "ended": _ENDED.get(message.notice, ""),
+        "ended": message.ended,
     }
     return {name: value for name, value in fields.items() if value or name in ("seq", "content")}

@@ -33,6 +33,7 @@ _OLDER = 180  # messages in a piece that a person requested
 _BEAT_SECONDS = 15.0  # seconds of silence before a keep-alive
 _EVENT_ID = re.compile(r"[0-9a-f-]{8,40}")
 _REFRESHING = ("end", "refresh", "extra")
+_STOPPED = "\n(stopped)\n"
 
 
 class Item(Struct):
@@ -116,7 +117,9 @@ async def export_conversation(call: Call) -> web.StreamResponse:
     while True:  # read piece by piece
         piece = await call.ask("conversations.show", key=key, first=after + 1, limit=200)
         for item in _make_items(piece["messages"], {}):
-            words = f"\n**{item.who or 'You'}**, {item.at}\n\n{item.text}\n"
+            words = (
+                f"\n**{item.who or 'You'}**, {item.at}\n\n{item.text}\n{_STOPPED * item.stopped}"
+            )
             await response.write(words.encode(errors="replace"))
         if not piece["messages"]:
             break
