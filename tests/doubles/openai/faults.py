@@ -103,6 +103,24 @@ class HeldStep:
         return await self.step.play(exchange)
 
 
+@dataclass(frozen=True, slots=True)
+class Paused:
+    """The first `frames` of `answer`, and the rest once `gate` is set."""
+
+    gate: asyncio.Event
+    answer: Answer
+    frames: int = 12
+
+    async def play(self, exchange: Exchange) -> web.StreamResponse:
+        frames = self.answer.frames(exchange)
+        response = await exchange.send(frames[: self.frames])
+        await self.gate.wait()
+        for frame in frames[self.frames :]:
+            await response.write(frame)
+        await response.write_eof()
+        return response
+
+
 def refusal(error: ApiError, headers: Mapping[str, str] | None = None) -> Raw:
     """Return an error answer."""
     return Raw(error.body(), error.status, headers=headers or {})
