@@ -169,9 +169,8 @@ async def find_owner(request: SetupRequest, client: TelegramClient, link: str) -
         if answer:
             person.say("Your id is a number. A name (@…) won't work, because it can change hands.")
             continue
-        for writer in await find_writers(request, client):
-            if writer in refused:  # ask again only after another message
-                continue
+        new = [one for one in await find_writers(request, client) if one not in refused]
+        for writer in new:  # ask again only after another message
             if await person.confirm(f"{writer.summary} — is that you?", default=False):
                 return [writer.id]
             refused.add(writer)

@@ -148,27 +148,28 @@ def storage_concerns(
         yield Concern(
             "failing", text, "Restart nanobot. `nanobot logs` shows the cause.", stuck=True
         )
-    for _, text, hint in damage_reports(state):
-        yield Concern("degraded", text, hint)
-    for text, hint in documents_set_aside(state):
+    for text, hint in (*documents_set_aside(state), *_list_replaced(state)):
         yield Concern("degraded", text, hint)
     for key, error in list(sessions.unreadable.items())[:1]:
-        more = len(sessions.unreadable) - 1
-        others = f" (and {more} more)" if more else ""
+        others = f" (and {len(sessions.unreadable) - 1} more)" * (len(sessions.unreadable) > 1)
         yield Concern("degraded", f"conversation {key} cannot be read{others}: {error}", error.hint)
     damaged = {f"conversation {key}": count for key, count in sessions.broken.items()}
     for name, count in list((damaged | {**memories.count_broken_lines()}).items())[:3]:
         hint = "Repair these lines in the file (one JSON object per line), or remove them."
         yield Concern("degraded", f"unreadable lines in {name}: {count}", hint)
-    for pattern, what in _ASIDE.items():
-        for aside in sorted(state.glob(pattern)):
-            hint = f"The damaged one is kept as {aside}. To dismiss this notice, remove it."
-            yield Concern(
-                "degraded", f"{what} was damaged and replaced with a new one ({aside.name})", hint
-            )
     for path, problem in memories.unreadable():
         hint = "Repair the file. `nanobot memory restore --list` shows earlier versions."
         yield Concern("degraded", f"{path} {problem}", hint)
+
+
+def _list_replaced(state: Path) -> Iterator[tuple[str, str]]:
+    """Yield a text and a hint for each damaged file that was replaced."""
+    for _, text, hint in damage_reports(state):
+        yield text, hint
+    for pattern, what in _ASIDE.items():
+        for aside in sorted(state.glob(pattern)):
+            hint = f"The damaged one is kept as {aside}. To dismiss this notice, remove it."
+            yield f"{what} was damaged and replaced with a new one ({aside.name})", hint
 
 
 def learning_concerns(problems: Iterable[Callable[[], str]]) -> Iterator[Concern]:

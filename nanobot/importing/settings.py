@@ -126,7 +126,7 @@ class Conversion(Struct):
             | drop_empty(transcription=self._convert_transcription()),
             agent=drop_empty(
                 max_iterations=read_chosen(defaults, "max_tool_iterations", 40, 100, 200),
-                timezone=zone if is_chosen else "",
+                timezone=zone * is_chosen,
             ),
             memory=drop_empty(idle_minutes=read_chosen(defaults, "idle_compact_after_minutes", 15)),
             dream=convert_switch(dream, "enabled")

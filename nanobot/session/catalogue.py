@@ -14,7 +14,7 @@ import math
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from datetime import datetime
 from itertools import groupby
@@ -206,21 +206,26 @@ class SessionCatalogue:
             return
         known = dict(db.execute("SELECT place, states FROM file"))
         scan = scan or self._scan()
-        states, refused = scan.states, scan.refused
-        rows = list[_Row]()
-        for place in pace([one for one, state in states.items() if known.get(one) != state]):
-            try:
-                rows.append(self._row(place, states[place]))
-            except StorageError as error:
-                refused.add(str(error))
-                del states[place]
-        for why in sorted(refused - self._refused):
-            logger.warning("{}", why)
-        gone = [place for place in known if place not in states]
+        rows = self._read_changed(scan, known)
+        gone = [place for place in known if place not in scan.states]
         if is_new or rows or gone:
             with transaction(db):
                 store_rows(db, rows, gone, self._clock.now())
-        self._refused, self._looked, self._seen = refused, scan.began, scan.now
+        self._refused, self._looked, self._seen = scan.refused, scan.began, scan.now
+
+    def _read_changed(self, scan: _Scan, known: Mapping[str, str]) -> list[_Row]:
+        """Return the rows of the files whose state is not the `known` one. Drop unreadable files
+        from the scan, and report them once."""
+        rows = list[_Row]()
+        for place in pace([one for one, state in scan.states.items() if known.get(one) != state]):
+            try:
+                rows.append(self._row(place, scan.states[place]))
+            except StorageError as error:
+                scan.refused.add(str(error))
+                del scan.states[place]
+        for why in sorted(scan.refused - self._refused):
+            logger.warning("{}", why)
+        return rows
 
     def _scan(self) -> _Scan:
         """Read the states of the files."""

@@ -83,13 +83,7 @@ def append_lines(
 
     With `verify`, or after a failed attempt, only missing lines are written. Raises OSError or
     StorageError. The file then has its earlier content, as far as the disk allows."""
-    is_new = not file.path.exists()
-    if is_new:
-        make_folder(file.path.parent, files)
-        try:
-            os.close(os.open(file.path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-        except FileExistsError:  # another process just created it
-            is_new = False
+    is_new = not file.path.exists() and create_file(file.path, files)
     own_file(file)
     with open_regular(file.path, os.O_RDWR | os.O_APPEND) as descriptor:
         status = os.fstat(descriptor)
@@ -111,6 +105,16 @@ def append_lines(
         after = FileState.of(os.fstat(descriptor))
     file.stale = file.stale or before != file.known
     file.known, file.in_doubt = after, False
+
+
+def create_file(path: Path, files: FileOps) -> bool:
+    """Create an empty file. Return False if another process has just created it."""
+    make_folder(path.parent, files)
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    except FileExistsError:
+        return False
+    return True
 
 
 def own_file(file: SessionFile) -> None:

@@ -36,6 +36,31 @@ _REFRESHING = ("end", "refresh", "extra")
 _STOPPED = "\n(stopped)\n"
 
 
+class File(Struct):
+    """A file of a message or an extra: its sender's `name`, and its name in the media folder, empty
+    if it could not be stored. `note` tells the reason."""
+
+    name: str
+    stored: str
+    index: int
+    size: int = 0
+    note: str = ""
+    seq: str = ""
+    extra: str = ""
+
+    @property
+    def shown_as(self) -> str:
+        """How the page shows it. The suffix of a stored file is by its content."""
+        suffix = self.stored.rpartition(".")[2]
+        if suffix in ("png", "jpg", "jpeg", "gif", "webp"):
+            return "picture"
+        return "sound" if suffix in ("ogg", "mp3") else "file"
+
+    @property
+    def size_text(self) -> str:
+        return format_size(self.size) if self.size else ""
+
+
 class Item(Struct):
     """An entry of a conversation: a message, with its tool calls, or an extra. `at` is its time in
     ISO format. `mine`: the person of the conversation wrote it. `used` is the use of its turn, with
@@ -51,7 +76,7 @@ class Item(Struct):
     mine: bool = False
     kept: bool = False
     steps: Sequence[Mapping[str, Any]] = ()
-    files: Sequence[Mapping[str, str]] = ()
+    files: Sequence[File] = ()
     buttons: Sequence[Mapping[str, str]] = ()
     key: str = ""
     used: str = ""
@@ -339,17 +364,22 @@ def _make_items(messages: Sequence[Mapping[str, Any]], used: Mapping[str, str]) 
     turns."""
     results = {one["call"]: one["content"] for one in messages if one["role"] == "tool"}
     items = list[Item]()
-    for one in messages:
-        if one["content"] or one.get("media") or one.get("calls"):
-            items += [_make_item(one, results)] if one["role"] != "tool" else []
+    for one in (message for message in messages if message["role"] != "tool"):
+        if any(one.get(part) for part in ("content", "media", "calls")):
+            items.append(_make_item(one, results))
         elif items and one.get("ended") == "stopped":
             items[-1].stopped = True
+    _mark_turns(items, used)
+    return items
+
+
+def _mark_turns(items: Sequence[Item], used: Mapping[str, str]) -> None:
+    """Mark the items that go on a turn, and add its use to the last one."""
     for before, item in pairwise(items):
         item.goes_on = item.kind == before.kind == "assistant" and item.turn == before.turn
     last = {item.turn: item for item in items if item.kind == "assistant"}
     for turn, item in last.items():
         item.used = used.get(turn, "")
-    return items
 
 
 async def _describe_turns(call: Call, key: str) -> dict[str, str]:
@@ -377,15 +407,14 @@ def _make_item(message: Mapping[str, Any], results: Mapping[str, str]) -> Item:
         for call in message.get("calls", ())
     ]
     files = [
-        {
-            "name": one.get("name") or one.get("kind") or one["file"],
-            "shown_as": _shown_as(one["file"]),
-            "note": "" if one["file"] else one.get("note", ""),
-            "size": format_size(one["size"]) if one.get("size") else "",
-            "seq": str(message["seq"]),
-            "index": str(index),
-            "extra": "",
-        }
+        File(
+            one.get("name") or one.get("kind") or one["file"],
+            one["file"],
+            index,
+            one.get("size", 0),
+            one.get("note", ""),
+            seq=str(message["seq"]),
+        )
         for index, one in enumerate(message.get("media", ()))
     ]
     return Item(
@@ -404,28 +433,12 @@ def _make_item(message: Mapping[str, Any], results: Mapping[str, str]) -> Item:
 
 def _make_extra_item(extra: Extra) -> Item:
     files = [
-        {
-            "name": one.name or one.kind,
-            "shown_as": _shown_as(one.ref),
-            "note": "",
-            "size": format_size(one.size) if one.size else "",
-            "seq": "",
-            "index": str(index),
-            "extra": extra.key,
-        }
+        File(one.name or one.kind, one.ref, index, one.size, extra=extra.key)
         for index, one in enumerate(extra.media)
     ]
     buttons = [{"id": one.id, "label": one.label} for one in extra.buttons]
     at = extra.at.isoformat()
     return Item("extra", at, extra.text, who="nanobot", files=files, buttons=buttons, key=extra.key)
-
-
-def _shown_as(file: str) -> str:
-    """Return how the page shows a stored file. Its suffix is by its content."""
-    suffix = file.rpartition(".")[2]
-    if suffix in ("png", "jpg", "jpeg", "gif", "webp"):
-        return "picture"
-    return "sound" if suffix in ("ogg", "mp3") else "file"
 
 
 def _format_arguments(arguments: str) -> str:
