@@ -58,7 +58,7 @@ BENCHES = (
     Bench("dialects", quick=("--short",)),
     Bench("dialects.properties", quick=("--examples", "30")),
     Bench("markdown", quick=None),
-    Bench("crossings", ("--short",), ("--short",)),  # starts a process for every command
+    Bench("crossings", ("--short",), None),  # starts a process for every command
     Bench("soak", quick=None),
     Bench("crash", quick=("--short",)),
     Bench("damage", quick=("--short",)),
