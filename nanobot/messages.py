@@ -119,7 +119,8 @@ class Message(Struct, frozen=True, gc=False):
     `api:<key>` for a program, `tool:<name>`, `nanobot`, or `attached` for the person's own words
     with files, or with quotes or notes as bracketed lines. If the model read such content, its
     message has all those origins, separated by commas. `kept`: the person marked it to keep.
-    Neither its line nor the prompt shows that."""
+    Neither its line nor the prompt shows that. `replaces` are the retracted turns in whose place
+    this message was sent again, oldest first (`/retry`, `/edit`)."""
 
     role: Role
     content: str
@@ -134,6 +135,7 @@ class Message(Struct, frozen=True, gc=False):
     origin: str = ""
     notice: str = ""
     about: str = ""
+    replaces: tuple[str, ...] = ()
     kept: bool = False
     provider_data: ProviderData | None = None
 

@@ -43,7 +43,7 @@ from nanobot.bus.events import (
     TurnEnded,
     TurnStarted,
 )
-from nanobot.channel import ChannelHost, Chat, Limits, Sender
+from nanobot.channel import ChannelHost, Chat, Limits, Operation, Overview, Sender
 from nanobot.channel.documents import StateFile
 from nanobot.channel.health import ConnectionSlot
 from nanobot.clock import with_timeout
@@ -105,12 +105,26 @@ class CliChannel:
         """Replies without a waiting client, by event id."""
         self._watchers: list[_Listener] = []
         self._turns: dict[str, list[str]] = {}
+        self._overview: Overview | None = None
         self._core: ConnectionSlot[ChannelHost] = ConnectionSlot()
         self._telling = asyncio.Lock()
 
+    def oversee(self, overview: Overview) -> Mapping[str, Operation]:
+        """See `nanobot.channel.Overseer`."""
+        self._overview = overview
+        return {}
+
     async def run(self, host: ChannelHost) -> None:
-        self._core.fill(host)
-        await asyncio.Event().wait()  # messages come from the control server
+        self._core.fill(host)  # messages come from the control server
+        if self._overview is None:
+            await asyncio.Event().wait()
+            return
+        from nanobot_cli.elsewhere import follow_page
+
+        def tell(chat: str, event: Note | AgentMessage) -> None:
+            _show(event, self._watching(chat))
+
+        await follow_page(self._overview, lambda chat: bool(self._watching(chat)), tell)
 
     async def chat(self, data: Mapping[str, object], connection: Connection) -> None:
         """Process one request of the control socket. Return when its message is durable, or its
@@ -268,7 +282,7 @@ class CliChannel:
             find = self._watching if watching else self._in_chat
             if listeners := find(part.chat_id):
                 _tell(host, part, listeners)
-            elif part.content.strip() or part.media:
+            elif not part.is_temporary and (part.content.strip() or part.media):
                 moment = host.clock.now().isoformat()
                 await asyncio.to_thread(_Shelf(host.state_folder).add, part, moment)
 
@@ -284,7 +298,7 @@ class CliChannel:
         return [one for one in waiting if one is not None and one.request.stream]
 
 
-_Shown = Reading | Delta | Tool | Output | Note | Closed
+_Shown = Reading | Delta | Tool | Output | Note | AgentMessage | Closed
 
 
 class _Listener:
@@ -325,7 +339,7 @@ class _Listener:
             self._accepted = True
             self.connection.send(to_json(Accepted(self.request.id)))
 
-    def send(self, event: _Shown | AgentMessage | Reply) -> None:
+    def send(self, event: _Shown | Reply) -> None:
         """Send an event with the id of this request."""
         self.accept()
         self.connection.send(to_json(event._replace(id=self.request.id)))

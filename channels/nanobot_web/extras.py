@@ -13,7 +13,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from nanobot.bus.events import Address, Button, Media, OutboundPart
+from nanobot.bus.events import TERMINAL, Address, Button, Media, OutboundPart
 from nanobot.channel import Overview
 from nanobot.channel.documents import StateFile
 
@@ -25,6 +25,19 @@ _FILE = "extras.json"
 _NEWEST = 20  # messages to search for a reply that was just committed
 _QUESTIONS = ("/approve ", "/deny ")  # the page shows pending questions itself
 _CHANGING = asyncio.Lock()
+
+
+def chat_in(key: str) -> str:
+    """Return the chat of the page in which the conversation `key` is shown. A terminal's
+    conversation is its own chat here."""
+    return key if key.startswith(f"{TERMINAL}:") else Address.of(key).chat_id
+
+
+def conversation_of(part: OutboundPart) -> str:
+    """Return the key of the conversation that shows a part for the page."""
+    if part.chat_id.startswith(f"{TERMINAL}:"):
+        return part.chat_id
+    return Address(part.channel, part.chat_id, part.thread_id).key
 
 
 class Extra(Struct, frozen=True):
@@ -56,13 +69,12 @@ class Extras:
     async def keep(self, part: OutboundPart, now: datetime) -> Extra | None:
         """Keep a part and return it, or None if it is in its session or a question. Keeping a part
         again changes nothing. Raises `StorageError`."""
-        if any(button.value.startswith(_QUESTIONS) for button in part.buttons):
+        if part.is_temporary or any(one.value.startswith(_QUESTIONS) for one in part.buttons):
             return None
         text = "" if await self._is_in_session(part) else part.content[:MOST_CHARACTERS]
         if not part.media and not text.strip():
             return None
-        chat = Address(part.channel, part.chat_id, part.thread_id).key
-        extra = Extra(part.key, chat, now, text, part.media, part.buttons)
+        extra = Extra(part.key, conversation_of(part), now, text, part.media, part.buttons)
         async with _CHANGING:
             await asyncio.to_thread(self._add, extra)
         return extra
@@ -75,7 +87,7 @@ class Extras:
         turn, _, call = part.key.partition("/")
         if not turn[:1].isdigit() or not call.startswith("reply"):
             return False
-        key = Address(part.channel, part.chat_id, part.thread_id).key
+        key = conversation_of(part)
         shown = await self._overview.operations["conversations.show"](
             {"key": key, "limit": _NEWEST}
         )

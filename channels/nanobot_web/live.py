@@ -13,7 +13,6 @@ from contextlib import AbstractContextManager, contextmanager
 from msgspec import Struct, field
 
 from nanobot.bus.events import (
-    Address,
     ApprovalAsked,
     ApprovalClosed,
     InboundMessage,
@@ -28,7 +27,7 @@ from nanobot.bus.events import (
     TurnStarted,
 )
 from nanobot.channel import GatewayEvent, Overview
-from nanobot_web.extras import Extra
+from nanobot_web.extras import Extra, conversation_of
 
 _MOST_UNREAD = 1_000  # events that may wait for a page that does not read
 MOST_PAGES = 20
@@ -123,8 +122,10 @@ class Live:
     def note_delivery(self, part: OutboundPart, extra: Extra | None) -> None:
         """Handle a part that was delivered to the page's own chat, and is now in its session or in
         `extra`."""
-        key = Address(part.channel, part.chat_id, part.thread_id).key
-        self._tell(key, {"kind": "extra", "key": extra.key} if extra else {"kind": "refresh"})
+        self._tell(
+            conversation_of(part),
+            {"kind": "extra", "key": extra.key} if extra else {"kind": "refresh"},
+        )
 
     def end_all(self) -> None:
         """End all pages. Those still signed in reconnect."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import islice
 from typing import cast, get_args
@@ -12,13 +13,22 @@ from msgspec.structs import replace
 
 from nanobot.agent.intake import KEPT
 from nanobot.agent.loop import AgentLoop
-from nanobot.agent.turn_state import AnswerParts
-from nanobot.bus.events import NANOBOT, TERMINAL, Button, Media, MediaKind
+from nanobot.agent.turn_state import AgentParts
+from nanobot.bus.events import (
+    NANOBOT,
+    TERMINAL,
+    Button,
+    InboundMessage,
+    Media,
+    MediaKind,
+    Notice,
+)
 from nanobot.commands import Answer, Command, CommandCall, CommandRegistry
 from nanobot.errors import NanobotError
-from nanobot.messages import ATTACHED, Attachment, Message, attribute_message
+from nanobot.messages import ATTACHED, Attachment, Message, attribute_message, speaker_in
 from nanobot.providers.port import Effort
 from nanobot.providers.retry import ServedModels
+from nanobot.session.titles import LONGEST_TITLE
 from nanobot.text import close_matches, one_line, pluralize, shorten
 from nanobot.tools.files import Outcome, UndoLog
 
@@ -27,8 +37,8 @@ _HISTORY_DEFAULT = 10
 _HISTORY_MOST, _HISTORY_COUNT = 100, re.compile("0*([1-9][0-9]?|100)")
 _HISTORY_CHARACTERS = 400
 _EFFORTS = "none | low | medium | high | default"
-_TITLE = 80
-"""Most characters of a title."""
+_UNDONE = frozenset({"write_file", "edit_file"})
+"""Tools whose effects are listed by file."""
 
 
 StopsWork = Callable[[str], Awaitable[int]]
@@ -37,19 +47,21 @@ number of ended tasks."""
 
 
 class ConversationCommands:
-    """`/help /new /stop /status /restart /history /title /undo /retry /model /think`.
+    """`/help /new /stop /status /restart /history /title /undo /retry /edit /model /think`.
 
-    `stops` are the other kinds of work that `/stop` ends, each with its noun (`subagent`). `status`
-    returns the text for `/status`. The selectable models are the `named` ones of the settings and
+    `stops` are the other kinds of work that `/stop` ends, each with its noun (`subagent`).
+    `has_effects` returns True for a tool that does more than read. `status` returns the text for
+    `/status`. The selectable models are the `named` ones of the settings and
     the server's (`served`, None for the offline model)."""
 
     def __init__(
         self,
-        parts: AnswerParts,
+        parts: AgentParts,
         loop: AgentLoop,
         *,
         stops: Sequence[tuple[str, StopsWork]] = (),
         undo: UndoLog,
+        has_effects: Callable[[str], bool],
         status: Callable[[CommandCall], Awaitable[str]],
         restart: Callable[[], None],
         default_model: str,
@@ -57,6 +69,7 @@ class ConversationCommands:
         served: ServedModels | None,
     ) -> None:
         self._loop, self._stops, self._undo_log = loop, stops, undo
+        self._has_effects = has_effects
         self._status_text, self._request_restart = status, restart
         self._default_model, self._served, self._parts = default_model, served, parts
         self._named = tuple(named)
@@ -85,6 +98,13 @@ class ConversationCommands:
             Command("title", "Set the title of this conversation", _title, "TEXT", ordered=True),
             Command("undo", "Undo the last turn and its file changes", self._undo, ordered=True),
             Command("retry", "Undo the last turn and run it again", self._retry, ordered=True),
+            Command(
+                "edit",
+                "Replace your last message and run it again",
+                self._edit,
+                "TEXT",
+                ordered=True,
+            ),
             Command(
                 "model", "Show or switch this conversation's model", self._model, "[name]", "owner"
             ),
@@ -141,42 +161,80 @@ class ConversationCommands:
         return Answer("\n".join(lines))
 
     async def _retry(self, call: CommandCall) -> Answer:
-        removed, _ = await self._take_back(call, again=True)
-        questions = _questions(removed)
+        return await self._run_again(call)
+
+    async def _edit(self, call: CommandCall) -> Answer:
+        if not call.arguments:
+            return Answer("Add the new text of your last message: /edit TEXT")
+        if self._parts.commands.match(call.arguments):
+            raise NanobotError("You can't replace a message by a command.")
+        return await self._run_again(call, call.arguments)
+
+    async def _run_again(self, call: CommandCall, text: str = "") -> Answer:
+        """Undo the last turn and answer its messages again, with `text` in place of the last
+        one."""
+        own = self._parts.intake.text_of(call.message).origin
+        removed, files = await self._take_back(call, again=True, asker=own if text else None)
+        questions, turn_id = [*_questions(removed)], removed[0].turn_id
+        if text:
+            questions[-1] = _with_text(questions[-1], text, own)
+        earlier = next((one.replaces for one in removed if one.replaces), ())
+        again = self._build_repetition(call, questions, (*earlier, turn_id))
+        left = self._describe_effects(removed, files)
+
+        def report() -> None:
+            place = (call.message.channel, call.message.chat_id)
+            self._parts.screen.show_progress(Notice(*place, left, call.message.thread_id))
+
+        return Answer(
+            "", republish=(again,), replaces_turn=turn_id, afterwards=report if left else None
+        )
+
+    def _build_repetition(
+        self, call: CommandCall, questions: Sequence[Message], replaces: tuple[str, ...]
+    ) -> InboundMessage:
+        """Return the message that asks the questions of removed turns again."""
         message, asker = call.message, "person" if questions[0].from_person else "report"
         origins = {message.origin for message in questions}
         foreign = sorted(origins - {"", ATTACHED})
         mark = foreign[0] if foreign else max(origins)  # the least trusted of them
-        again = replace(
+        return replace(
             message,
             content="\n".join(message.content for message in questions),
             media=tuple(_as_media(one) for message in questions for one in message.media),
             reply_to=None,
             event_id=f"retry:{call.entry_id}",
             timestamp=self._parts.clock.now(),
-            delivery=replace(message.delivery, answers=message.event_id),
+            delivery=replace(message.delivery, answers=message.event_id, replaces=replaces),
             origin=replace(message.origin, mark=mark, initiator=asker),
         )
-        return Answer("", republish=(again,), replaces_turn=removed[0].turn_id)
+
+    def _describe_effects(
+        self, removed: Sequence[Message], files: Sequence[tuple[str, Outcome]]
+    ) -> str:
+        """Return which effects of a removed turn were undone, and which stay, or "" if it had
+        none."""
+        lines = [f"- {path}: {outcome}" for path, outcome in files]
+        names = (call.name for message in removed for call in message.tool_calls)
+        effects = Counter(one for one in names if one not in _UNDONE and self._has_effects(one))
+        lines += [f"- {name} ({times}): not undone" for name, times in effects.items()]
+        return "\n".join(["Effects of the replaced turn:", *lines]) if lines else ""
 
     async def _take_back(
-        self, call: CommandCall, *, again: bool = False
+        self, call: CommandCall, *, again: bool = False, asker: str | None = None
     ) -> tuple[tuple[Message, ...], list[tuple[str, Outcome]]]:
         """Stage the removal of the last turn and restore its files. Raise `NanobotError` if that is
-        impossible, with `again` also if the message to run again is unknown."""
+        impossible, with `again` also if the message to run again is unknown, and with `asker`, the
+        origin of a person's words, if it is not theirs."""
         async with call.session.removal_lock:
-            last = next((m for m in reversed(call.session.messages) if m.ends_turn), None)
-            if last is None:
-                raise NanobotError("There is nothing to undo in this conversation.")
-            turn_id = last.turn_id
-            if not turn_id:
-                raise NanobotError(
-                    "The last messages were written by another program and can't be undone."
-                )
-            if again and not _questions([m for m in call.session.messages if m.turn_id == turn_id]):
+            turn_id = _find_last_turn(call.session.messages)
+            answered = _questions([m for m in call.session.messages if m.turn_id == turn_id])
+            if again and not answered:
                 raise NanobotError(
                     "The message that started the last turn has been moved to memory. Resend it."
                 )
+            if asker is not None and not _is_by(answered[-1], asker):
+                raise NanobotError("The last turn did not answer a message of yours.")
             removed = call.session.retract(turn_id)
         return removed, await asyncio.to_thread(self._undo_log.revert, turn_id)
 
@@ -254,9 +312,32 @@ def _offer(text: str, others: Sequence[str], *, part: str = "") -> Answer:
 
 
 async def _title(call: CommandCall) -> Answer:
-    title = one_line(call.arguments, _TITLE)
+    title = one_line(call.arguments, LONGEST_TITLE)
     call.session.set_metadata(title=title or None)
     return Answer(f"The title is now “{title}”." if title else "The title has been removed.")
+
+
+def _find_last_turn(messages: Sequence[Message]) -> str:
+    """Return the id of the last ended turn. Raise `NanobotError` if there is none to undo."""
+    last = next((m for m in reversed(messages) if m.ends_turn), None)
+    if last is None:
+        raise NanobotError("There is nothing to undo in this conversation.")
+    if not last.turn_id:
+        raise NanobotError("The last messages were written by another program and can't be undone.")
+    return last.turn_id
+
+
+def _is_by(message: Message, asker: str) -> bool:
+    """Return True if a message is of the person whose words have the origin `asker`."""
+    spoken = {asker} if asker else {"", ATTACHED, "forwarded"}
+    return message.from_person and message.origin in spoken
+
+
+def _with_text(message: Message, text: str, own: str) -> Message:
+    """Replace the text of a person's message. Its files and the speaker's name stay."""
+    speaker = speaker_in(message.content)
+    content = f"[from {speaker}]\n{text}" if speaker else text
+    return replace(message, content=content, origin=own or (ATTACHED if message.media else ""))
 
 
 def _as_media(file: Attachment) -> Media:

@@ -138,6 +138,8 @@ class Helpers:
 
     async def spawn(self, task: str, label: str, caller: TurnContext) -> str:
         """Start a helper for `task` and return its ID. Raises `ToolError` and `StorageError`."""
+        if caller.off_record:
+            raise ToolError("this chat is temporary, so no helper can report to it later")
         count, most = len(self._of(caller.session_key)), MOST_OF_ONE
         if caller.scope != OWNER:
             count = sum(h.caller.scope == caller.scope for h in self._at_work.values())

@@ -25,7 +25,7 @@ from nanobot.memory.scopes import Scopes
 from nanobot.messages import ATTACHED, EDITED, Attachment, Message
 from nanobot.session.manager import SessionManager
 from nanobot.session.records import JsonValue
-from nanobot.session.session import Contents, Session
+from nanobot.session.session import DELETED, Contents, Session
 from nanobot.text import one_line, without_brackets
 
 Transcribe = Callable[[bytes, str, str], Awaitable[str]]
@@ -137,6 +137,7 @@ class Intake:
             media=tuple(file for file, _ in files),
             about=inbound.origin.about,
             origin=self._origin(inbound) or attached,
+            replaces=inbound.delivery.replaces,
         )
 
     def _origin(self, inbound: InboundMessage) -> str:
@@ -182,6 +183,16 @@ def _reason(error: Exception) -> str:
     return one_line(str(error), None) or type(error).__name__
 
 
+class MessageLost(NanobotError):
+    """A message of a temporary chat is from an earlier process, so only its facts were stored."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "nanobot was restarted, and this chat is temporary, so your message was not stored. To "
+            "get an answer, send it again."
+        )
+
+
 class Admission:
     """Lookup of the conversations of messages. `holding` a scope protects changes of its files that
     no message of it caused."""
@@ -214,9 +225,11 @@ class Admission:
     async def admit(self, inbound: InboundMessage) -> tuple[Session, str]:
         """Return the conversation for a message and the scope that answers it. If the chat now
         belongs to another scope, a new conversation begins, and the old one stays with its scope.
-        Raises `OthersConversation` and `StorageError`."""
+        Raises `OthersConversation`, `MessageLost` and `StorageError`."""
         sessions, key = self._sessions, inbound.session_key
         session = await self.session_of(inbound)
+        if inbound.is_temporary and not inbound.content:
+            raise MessageLost
         if inbound.origin.off_record:
             return session, self._scopes.of_message(inbound, key, session.metadata)
         if owner := self._scopes.expect_own(inbound, key, session.metadata):
@@ -241,6 +254,7 @@ class Admission:
             facts["scope"] = scope
         if not inbound.session_override and not inbound.origin.scope:
             facts |= self._partner(session, inbound, scope)
+        facts[DELETED] = None  # it begins again
         changes = {name: value for name, value in facts.items() if known.get(name) != value}
         if changes:
             session.set_metadata(**changes)

@@ -17,6 +17,7 @@ from typing import Literal
 from loguru import logger
 from msgspec.structs import replace
 
+from nanobot.agent.intake import MessageLost
 from nanobot.agent.notifier import failure_text
 from nanobot.agent.session_queue import refusal_notice, turn_ended
 from nanobot.agent.turn import Turns
@@ -252,12 +253,13 @@ class AgentLoop:
                 await self._run_turn(entry)
         except StorageError as error:
             self._hold(entry, error)
-        except OthersConversation as error:
+        except (OthersConversation, MessageLost) as error:
             await self._refuse(entry, error)
 
-    async def _refuse(self, entry: InboxEntry, error: OthersConversation) -> None:
-        """Reject a message for a conversation of another scope. Nothing of it is stored there."""
-        logger.warning("{}: rejected a message from another scope", entry.message.session_key)
+    async def _refuse(self, entry: InboxEntry, error: OthersConversation | MessageLost) -> None:
+        """Reject a message for a conversation of another scope, or one without its text. Nothing of
+        it is stored there."""
+        logger.warning("{}: rejected a message: {}", entry.message.session_key, error)
         if entry.message.expects_answer:
             await self.turns.answer_command(entry, Answer(str(error), failed=True))
         else:

@@ -108,7 +108,8 @@ class SendMessage(Tool, Struct, frozen=True):
                 "the reviewed content is no longer available", hint="Call again to send it."
             )
         place = (address.channel, address.chat_id)
-        message = OutboundMessage(*place, text, tuple(files), thread_id=address.thread_id)
+        thread, aside = address.thread_id, not caller.is_stored_at(address)
+        message = OutboundMessage(*place, text, tuple(files), thread_id=thread, is_temporary=aside)
         # A started call is never repeated, so each call is another message.
         name = secrets.token_hex(8)
         await self.bus.send_outgoing(

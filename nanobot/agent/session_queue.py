@@ -293,7 +293,12 @@ def turn_ended(
     """Return the event that a turn is over, or goes on later."""
     place = (inbound.channel, inbound.chat_id, turn_id)
     return TurnEnded(
-        *place, event_ids, outcome, initiator=inbound.origin.initiator, thread_id=inbound.thread_id
+        *place,
+        event_ids,
+        outcome,
+        initiator=inbound.origin.initiator,
+        thread_id=inbound.thread_id,
+        session_key=inbound.session_override,
     )
 
 

@@ -95,6 +95,7 @@ class Turns:
             await self._complete(turn, outcome)
             if outcome.state == "done" and not turn.inbound.origin.off_record:
                 self._make_room_later(turn.session)
+                self._parts.begin_title(turn.session, turn.id)
         except (TurnStopped, StorageError):
             raise
         except Exception as error:  # noqa: BLE001 - the boundary: a broken turn becomes an apology
@@ -122,13 +123,13 @@ class Turns:
             self._parts.admission.identify(session, inbound, turn.scope)
             if inbound.is_background and session.messages:
                 session.discard(turn.entries[0].id)
-            is_first = session.next_seq == 1
-            for message in messages_before(inbound, session.messages, is_first=is_first):
+            begins = session.next_seq == 1
+            for message in messages_before(inbound, session.messages, is_first=begins):
                 session.add_message(message)
+            session.stage_use(turn.messages[0])
             if session.stages_messages:
-                lines = session.encode_staged()
-                opened = Completion(turn.id, session.key, (), "done", lines)
-                await self._commit(inbound, session, opened)
+                begun = Completion(turn.id, session.key, (), "done", session.encode_staged())
+                await self._commit(inbound, session, begun)
             elif session.has_staged:  # an interrupted turn stages them again
                 self._parts.sessions.save_early(session)
             turn.entries[0] = replace(turn.entries[0], previous_turn="")
@@ -346,7 +347,7 @@ class Turns:
             inbound.session_key,
             (entry.id,),
             "done",
-            lines=session.encode_staged() if session else "",
+            lines=session.encode_staged() if session and not inbound.origin.off_record else "",
             outgoing=(reply,) if answer.text else (),
             republish=answer.republish,
             replaces_turn=answer.replaces_turn,
@@ -464,6 +465,7 @@ class Turns:
             thread_id=inbound.thread_id,
             buttons=buttons,
             late=late,
+            is_temporary=inbound.is_temporary,
         )
         return Outgoing(call, await self._parts.split(message), event_ids)
 

@@ -90,6 +90,7 @@ class AnswerParts(TurnParts, frozen=True, kw_only=True):
     warn_of_failure: Callable[[str, Exception], None]
     """Warning to the owner that another person gets no answer."""
     voice_replies: VoiceReplies | None = None
+    begin_title: Callable[[Session, str], None] = lambda _, __: None
     sees_apart: bool = False
     """Messages with pictures use a model other than the chat model."""
 
@@ -249,7 +250,7 @@ class RunningTurn(TurnLog):
         usage: Usage = _NOTHING_USED,
     ) -> TurnEnded:
         """Return the event that the turn is over, or goes on later."""
-        is_answer = self.inbound.origin.by_program and outcome != "waiting"
+        is_told = self.inbound.origin.by_program or self.inbound.is_temporary
         return replace(
             turn_ended(self.inbound, self.id, self.event_ids, outcome),
             tools=tuple(self.tools),
@@ -257,7 +258,7 @@ class RunningTurn(TurnLog):
             error=error,
             prompt_tokens=usage.prompt,
             completion_tokens=usage.completion,
-            origin=combine_marks(self.origins()) if is_answer else "",
+            origin=combine_marks(self.origins()) if is_told and outcome != "waiting" else "",
         )
 
     def report_of(self, model: str, usage: Usage) -> str:
@@ -304,6 +305,8 @@ class RunningTurn(TurnLog):
                 origin = combine_marks(origins_of(marked)) if marked else ""
             shown = replace(message, turn_id=self.id, tools_used=used, origin=origin)
             self.session.add_message(shown)
+        if not self.inbound.origin.off_record:
+            self.session.stage_use()
 
     def _duration(self) -> int:
         return round((self._parts.clock.monotonic() - self.started_at) * 1000)
@@ -338,7 +341,8 @@ class RunningTurn(TurnLog):
         self.messages.append(message)
         self.tools.extend(call.name for call in message.tool_calls)
         step = Step("message", encode_step(message))
-        self._parts.journal.add_steps(self.id, len(self._steps), (step,))
+        if not self.inbound.is_temporary:
+            self._parts.journal.add_steps(self.id, len(self._steps), (step,))
         self._steps.append(step)
 
     async def take_new_messages(self) -> Sequence[Message]:
@@ -419,6 +423,7 @@ class RunningTurn(TurnLog):
         self.refuse_if_ended()
         first = len(self._steps)
         self._steps.extend(steps)
+        steps = () if self.inbound.is_temporary else steps
         add = partial(self._parts.journal.add_steps, self.id, first, steps, joined)
         await self._parts.bus.until_stored(self.inbound, add)
 

@@ -42,6 +42,7 @@ def register_commands(parts: Parts, restart: Callable[[], None]) -> Conversation
         agent.loop,
         stops=(("subagent", toolbox.helpers.stop), ("background command", base.processes.stop)),
         undo=stores.undo,
+        has_effects=toolbox.registry.has_effects,
         status=parts.monitoring.status.text,
         restart=restart,
         default_model=base.settings.chat_model,

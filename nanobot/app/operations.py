@@ -18,6 +18,8 @@ from functools import partial
 
 from nanobot import programs
 from nanobot.agent.runner import TurnEvent
+from nanobot.app.base import Base
+from nanobot.app.memory import MemoryParts
 from nanobot.app.services import Parts, build_heartbeat
 from nanobot.bus.events import (
     Address,
@@ -25,6 +27,7 @@ from nanobot.bus.events import (
     ApprovalClosed,
     InboundMessage,
     ToolFinished,
+    TurnEnded,
 )
 from nanobot.channel import GatewayEvent, Operation
 from nanobot.commands import in_threads
@@ -41,8 +44,10 @@ _DOCTOR_SECONDS = 120.0
 
 LOOKED_AT: Mapping[str, Sequence[str]] = {
     "conversations": (
-        "conversations.list", "conversations.show", "conversations.find", "conversations.scope",
-        "conversations.owner", "conversations.scopes", "conversations.take_back",
+        "conversations.list", "conversations.show", "conversations.find", "conversations.search",
+        "conversations.versions", "conversations.scope", "conversations.owner",
+        "conversations.scopes", "conversations.take_back", "conversations.change",
+        "conversations.delete",
     ),
     "turns": ("queue.list", "queue.retry", "queue.drop", "turn.show", "turns.list"),
     "figures": ("figures",),
@@ -68,6 +73,8 @@ RECORDED: Mapping[str, Sequence[str]] = {
     "memory.dream": (),
     "memory.rebuild": (),
     "conversations.take_back": ("key", "turn"),
+    "conversations.change": ("key", "pinned", "archived"),
+    "conversations.delete": ("key", "messages", "files"),
     "cron.add": ("id", "chat"),
     "cron.remove": ("id",),
     "cron.pause": ("id",),
@@ -108,6 +115,26 @@ def build_operations(parts: Parts, pairing: Pairing) -> dict[str, Operation]:
     }
 
 
+def build_conversations(base: Base, memory: MemoryParts) -> Table:
+    """Return the operations on conversations."""
+    from nanobot.gateway.changes import ConversationChanges
+    from nanobot.gateway.conversations import Conversations
+
+    sessions, scopes, memories = base.stores.sessions, base.scopes, memory.memories
+    find = memory.index.find_messages
+    conversations = Conversations(sessions, scopes, find, lambda scope: memories.of(scope).root)
+    changes = ConversationChanges(
+        sessions,
+        scopes,
+        base.stores.journal,
+        base.settings.data_folder,
+        in_lane=base.lanes.run,
+        holding=memories.holding,
+        refresh_index=memory.index.refresh,
+    )
+    return {**conversations.table(), **changes.table()}
+
+
 class Looking:
     """The operations for the page and other observers."""
 
@@ -141,9 +168,7 @@ class Looking:
         base, parts, stores = self._base, self._parts, self._base.stores
         match capability:
             case "conversations":
-                from nanobot.gateway.conversations import Conversations
-
-                table = Conversations(stores.sessions, base.scopes).table()
+                table = build_conversations(base, parts.memory)
             case "turns":
                 from nanobot.gateway.operations import Operations
 
@@ -231,7 +256,9 @@ class Feed:
         elif isinstance(event, InboundMessage):
             self.publish(event.session_key, event)
         elif not isinstance(event, ToolFinished):
-            self.publish(Address(event.channel, event.chat_id, event.thread_id).key, event)
+            chosen = event.session_key if isinstance(event, TurnEnded) else ""
+            address = Address(event.channel, event.chat_id, event.thread_id)
+            self.publish(chosen or address.key, event)
 
     def publish(self, key: str, event: TurnEvent | ApprovalAsked | ApprovalClosed) -> None:
         """Pass on an event of the conversation `key`."""

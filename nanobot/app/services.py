@@ -18,6 +18,7 @@ from nanobot.agent.loop import AgentLoop
 from nanobot.agent.prompt import ContextBuilder, ScopedSources
 from nanobot.agent.runner import AgentHook, AgentRunner, TurnMetrics
 from nanobot.agent.session_queue import SessionQueue
+from nanobot.agent.titles import TitleWriter
 from nanobot.agent.truncation import PromptRoom
 from nanobot.agent.turn_state import AgentParts
 from nanobot.app.base import Base, Models, about, expect_own
@@ -122,6 +123,7 @@ class Agent:
         )
         listener = models.voice.listener
         transcribe = listener.transcribe if listener else None
+        titles = TitleWriter(models.provider, stores.sessions, base.background)
         self.parts = AgentParts(
             journal=stores.journal,
             bus=base.bus,
@@ -146,6 +148,7 @@ class Agent:
             runner=runner,
             on_busy=settings.agent.on_busy,
             voice_replies=toolbox.voice_replies,
+            **({"begin_title": titles.begin} if settings.use.titles else {}),
             sees_apart=bool(settings.use.pictures),
         )
         self.loop = AgentLoop(self.parts)

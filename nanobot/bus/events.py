@@ -20,8 +20,6 @@ API = "api"
 PAGE = "web"
 """The channel of the page, where people switch between their conversations."""
 
-_BORROWING = (PAGE, API)
-
 
 def program_origin(key: str) -> str:
     """Return the origin of messages that are sent with an API key (see `Message`)."""
@@ -32,20 +30,6 @@ PULLED = (TERMINAL, PAGE)
 """The channels that cannot notify a person, who has to open them."""
 
 _THREAD = re.compile(r"(?P<chat>.+):(?P<thread>[0-9]+)", re.DOTALL)
-
-
-def account_of(channel: str, sender_id: str) -> tuple[str, str]:
-    """Return a sender's account (channel, id), which decides who they are.
-
-    Senders on the page and at the API are named by their account on another channel
-    (`telegram:12345`), or `owner`.
-    """
-    if channel not in _BORROWING:
-        return channel, sender_id
-    there, _, account = sender_id.partition(":")
-    if account and there not in (TERMINAL, *_BORROWING):
-        return there, account
-    return (TERMINAL, sender_id) if sender_id == OWNER_ACCOUNT else (channel, sender_id)
 
 
 class Address(Struct, frozen=True):
@@ -158,6 +142,8 @@ class Delivery(Struct, frozen=True, omit_defaults=True):
     """The event that the reply answers, if it is not this one (a message that is run again)."""
     unanswered: bool = False
     """Store the message in the conversation without beginning a turn."""
+    replaces: tuple[str, ...] = ()
+    """The turns in whose place this message runs again (see `Message`)."""
 
     def __post_init__(self) -> None:
         _expect_texts(self, "group_id", "edits", "deletes", "answers")
@@ -189,7 +175,8 @@ class Origin(Struct, frozen=True, omit_defaults=True, rename={"initiator": "begu
     schema: str = ""
     """The JSON Schema for the answer, as text."""
     off_record: bool = False
-    """The conversation holds only `context`. It is never stored and never enters memory."""
+    """The conversation holds only `context`. It is never stored and never enters memory. Unless it
+    is a program's, the chat is temporary: not even the journal gets its text."""
 
     def __post_init__(self) -> None:
         _expect_texts(self, "scope", "job", "model", "mark", "about", "schema")
@@ -236,6 +223,11 @@ class InboundMessage(Struct, frozen=True):
             raise TypeError("a message's notes, files, or quote have the wrong type")
         if not isinstance(self.timestamp, datetime) or self.timestamp.tzinfo is None:
             raise TypeError("a message's time is invalid or has no time zone")
+
+    @property
+    def is_temporary(self) -> bool:
+        """True if it is in a temporary chat."""
+        return self.origin.off_record and not self.origin.by_program
 
     @property
     def is_background(self) -> bool:
@@ -306,6 +298,8 @@ class OutboundMessage(Struct, frozen=True):
     """The only member of a group who sees it, if the platform supports that."""
     late: bool = False
     """It answers a message that had to wait for the model."""
+    is_temporary: bool = False
+    """It is for a temporary chat: neither the journal nor the channel stores its text."""
 
 
 class OutboundPart(Struct, frozen=True):
@@ -326,6 +320,7 @@ class OutboundPart(Struct, frozen=True):
     """The last part of its message."""
     only: str = ""
     late: bool = False
+    is_temporary: bool = False
 
     @classmethod
     def of(
@@ -429,7 +424,9 @@ class TurnEnded(_OfTurn, frozen=True):
     error: str = ""
     """The class of the error that failed or postponed it (`ContextTooLong`)."""
     origin: str = ""
-    """The origin of the answer to a program (see `Message`)."""
+    """The origin of the answer to a program or in a temporary chat (see `Message`)."""
+    session_key: str = ""
+    """The conversation, which the chat's address does not show if it was chosen."""
 
 
 class Notice(Struct, frozen=True):

@@ -196,7 +196,12 @@ T = TypeVar("T", InboundMessage, OutboundPart)
 
 
 def encode_event(event: InboundMessage | OutboundPart) -> str:
-    """Return one line of ASCII JSON, without empty fields and without a part's columns."""
+    """Return one line of ASCII JSON, without empty fields and without a part's columns. Of a
+    temporary chat, only the facts are stored."""
+    if event.is_temporary:
+        event = replace(event, content="")
+        if isinstance(event, InboundMessage):
+            event = replace(event, origin=replace(event.origin, context=()))
     beside = _BESIDE if isinstance(event, OutboundPart) else ()
     fields = to_builtins(event).items()
     return _ENCODER.encode({name: one for name, one in fields if one and name not in beside})

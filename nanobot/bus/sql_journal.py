@@ -302,6 +302,14 @@ class Journal(SqlOutbox):
         self._post(gone, list(unfiled_ids), can_wait=True)
 
     @transaction
+    def forget_conversation(self, session_key: str) -> Steps[None]:
+        """Drop the failed messages of a conversation that is being deleted, and the copies of its
+        lines."""
+        ended = f"UPDATE inbox SET state = 'stopped', payload = NULL WHERE {FAILED_MESSAGES}"
+        yield from send(f"{ended} AND session_key = ?", session_key)
+        yield from send("DELETE FROM unfiled WHERE session_key = ?", session_key)
+
+    @transaction
     def postpone(self, entry_ids: Sequence[int], not_before: float, reason: str) -> Steps[None]:
         """Let messages wait for the model until `not_before`, in seconds since the epoch."""
         ids = list(entry_ids)

@@ -17,6 +17,10 @@ from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 from msgspec import Struct, field
 
 from nanobot.bus.events import (
+    API,
+    OWNER_ACCOUNT,
+    PAGE,
+    TERMINAL,
     ApprovalAsked,
     ApprovalClosed,
     InboundMessage,
@@ -31,6 +35,23 @@ from nanobot.clock import Clock
 
 if TYPE_CHECKING:
     from aiohttp import web
+
+
+_BORROWING = (PAGE, API)
+
+
+def account_of(channel: str, sender_id: str) -> tuple[str, str]:
+    """Return a sender's account (channel, id), which decides who they are.
+
+    Senders on the page and at the API are named by their account on another channel
+    (`telegram:12345`), or `owner`.
+    """
+    if channel not in _BORROWING:
+        return channel, sender_id
+    there, _, account = sender_id.partition(":")
+    if account and there not in (TERMINAL, *_BORROWING):
+        return there, account
+    return (TERMINAL, sender_id) if sender_id == OWNER_ACCOUNT else (channel, sender_id)
 
 
 class Sender(Struct, frozen=True):

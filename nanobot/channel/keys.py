@@ -20,7 +20,8 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nanobot.bus.events import OWNER_ACCOUNT, account_of
+from nanobot.bus.events import OWNER_ACCOUNT
+from nanobot.channel import account_of
 from nanobot.channel.documents import StateFile
 from nanobot.errors import NanobotError, StorageError
 from nanobot.io import hold_lock, state_of

@@ -24,6 +24,7 @@ from nanobot.app.base import (
     secret_values,
 )
 from nanobot.app.memory import MemoryParts
+from nanobot.app.operations import build_conversations
 from nanobot.app.tools import Toolbox
 from nanobot.channel import Operation
 from nanobot.clock import SystemClock
@@ -44,7 +45,8 @@ from nanobot.text import clean
 from nanobot.upkeep.snapshot import BackupOperations
 
 READING = frozenset({
-    "approvals.list", "approvals.waiting", "channels.status", "cron.list", "mcp.list",
+    "approvals.list", "approvals.waiting", "channels.status", "conversations.list",
+    "conversations.search", "conversations.versions", "cron.list", "mcp.list",
     "mcp.waiting", "memory.forget_plan", "memory.log", "memory.pending", "memory.recent",
     "memory.scope_of", "memory.search", "memory.show", "memory.versions", "memory.why",
     "pair.list", "queue.list", "skills.file", "skills.list", "skills.show", "status", "turn.show",
@@ -81,7 +83,7 @@ def operate_with(settings: Settings, op: str, arguments: dict[str, object]) -> o
     """Run one operation as `operate` does, with these settings."""
     make_home(settings.home)
     # These need the team's files, not only its database.
-    if settings.team.shared and op.startswith(("memory.", "skills.")):
+    if settings.team.shared and op.startswith(("conversations.", "memory.", "skills.")):
         raise NanobotError(
             "only a running worker can use the team's files, and none is running here",
             hint=(
@@ -164,6 +166,7 @@ async def _operate(
 
     table: dict[str, Operation] = {
         "status": Status(known, journal, stores.sessions, clock, None).status,
+        **build_conversations(base, memory),
         **Operations(settings.chat_model, journal, stores.sessions, None).table(),
         "dialects.replace": models.replace_dialects,
         **memory.service.table(),

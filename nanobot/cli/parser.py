@@ -31,7 +31,7 @@ _COMMANDS = {
     "approvals": ("operations", "list pending questions, and list or revoke standing approvals"),
     "cron": ("operations", "schedule reminders and tasks"),
     "skills": ("extensions", "manage skills"),
-    "sessions": ("sessions", "list and show conversations"),
+    "sessions": ("sessions", "list, search, and change conversations"),
     "turn": ("sessions", "show the details of a turn"),
     "queue": ("operations", "show and fix pending and failed messages"),
     "mcp": ("extensions", "manage MCP servers and their tools"),

@@ -7,17 +7,22 @@ from __future__ import annotations
 
 import sys
 from collections import deque
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from nanobot.cli.client import Data
 from nanobot.cli.command import (
+    Commands,
     Options,
     Parser,
+    confirm_change,
     find_shared_folder,
     indent,
     print_json,
     print_text,
     table,
+    words,
     zone_of,
 )
 from nanobot_cli.text import one_line
@@ -32,11 +37,22 @@ if TYPE_CHECKING:
 
 def add_sessions(sessions: Parser) -> None:
     what = sessions.group()
-    what.add("list", "list conversations, latest first", show_sessions).count(
-        50, "conversations"
-    ).json()
+    listed = what.add("list", "list conversations: pinned ones, then latest first", show_sessions)
+    listed.flag("--archived", "list the archived ones instead")
+    listed.count(50, "conversations").json()
+    search = what.add("search", "find messages in all conversations", _search)
+    search.argument("query", "WORDS", "words of a message, or their beginnings", type=words)
+    search.count(20, "messages").json()
+    _add_change(what, "rename", "change a conversation's title", _rename).argument(
+        "title", "TITLE", "the new title, or '' for the first words"
+    )
+    for name, summary in _SWITCHES:
+        change = _add_change(what, name, summary, partial(_switch, name))
+        change.flag("--off", "undo this")
+    delete = _add_change(what, "delete", "delete a conversation for good", _delete)
+    delete.yes()
     show = what.add("show", "show the latest messages in a conversation", show_messages)
-    show.argument("key", "KEY", "the conversation's key in `sessions list`")
+    show.argument("key", "KEY", "its key in `sessions list`")
     show.count(20, "messages")
     show.json()
 
@@ -48,11 +64,59 @@ def add_turn(turn: Parser) -> None:
     show.argument("id", "ID", "the turn's id, from `nanobot logs` or `nanobot agent -m … --json`")
 
 
+_SWITCHES = (
+    ("pin", "keep a conversation at the top of the list"),
+    ("archive", "move a conversation out of the list"),
+)
+
+
+def _add_change(what: Commands, name: str, summary: str, run: Callable[[Options], int]) -> Parser:
+    change = what.add(name, summary, run)
+    return change.argument("key", "KEY", "its key in `sessions list`").json()
+
+
+def _rename(options: Options) -> int:
+    return _change(options, title=options.title)
+
+
+def _switch(name: str, options: Options) -> int:
+    return _change(options, **{"pinned" if name == "pin" else "archived": not options.off})
+
+
+def _change(options: Options, **changes: object) -> int:
+    done = options.operate("conversations.change", key=options.key, **changes)
+    return options.print_result(done)
+
+
+def _delete(options: Options) -> int:
+    question = f"Delete all messages of {options.key}? This can't be undone."
+    if not options.yes and not confirm_change(question):
+        return 1
+    return options.print_result(options.operate("conversations.delete", key=options.key))
+
+
+def _search(options: Options) -> int:
+    found = options.operate("conversations.search", query=options.query, limit=options.n)
+    return options.print_result(found, format_hits)
+
+
+def format_hits(found: Data) -> str:
+    """List messages, each below its conversation and time."""
+    blocks = []
+    for hit in found.records("hits"):
+        who = "nanobot" if hit.field("role") == "assistant" else hit.field("speaker")
+        head = f"{hit.field('key', 80)} #{hit.number('seq')}  {hit.minute('at')}  {who}"
+        blocks.append(f"{head}\n{indent(hit.field('snippet', 200))}")
+    return "\n".join(blocks) or "No message has all of these words.\n"
+
+
 def show_sessions(options: Options) -> int:
-    sessions = _open_manager(options.home)
-    found = [*sessions.list_sessions(most=options.n)]
-    more = sessions.count() - len(found) if len(found) == options.n else 0
-    left = f"{more:,} more. To list all, add `-n {len(found) + more}`.\n" if more > 0 else ""
+    sessions, archived = _open_manager(options.home), options.archived
+    found = [*sessions.list_sessions(archived=archived, most=options.n)]
+    counts = sessions.count_by_scope(archived=archived) if len(found) == options.n else {}
+    count = sum(counts.values())
+    more = count - len(found)
+    left = f"{more:,} more. To list all, add `-n {count}`.\n" if more > 0 else ""
     if options.json:
         print_text(left, sys.stderr)
         return print_json(
@@ -62,6 +126,9 @@ def show_sessions(options: Options) -> int:
                     "created_at": info.created_at.isoformat(),
                     "updated_at": info.updated_at.isoformat(),
                     "bytes": info.size,
+                    "title": info.title,
+                    "pinned": info.is_pinned,
+                    "archived": info.is_archived,
                     "preview": info.preview,
                     "path": info.place,
                 }
@@ -73,11 +140,11 @@ def show_sessions(options: Options) -> int:
         (
             one_line(info.key, 80),
             str(info.updated_at.astimezone(zone))[:16],
-            one_line(info.preview, 60),
+            ("* " if info.is_pinned else "") + one_line(info.title or info.preview, 60),
         )
         for info in found
     ]
-    shown = table(rows, "session", "last used", "last message")
+    shown = table(rows, "session", "last used", "title")
     if not shown:
         return print_text("No conversations yet. `nanobot agent` starts one.\n")
     return print_text(f"{shown}\n{left}" if left else shown)

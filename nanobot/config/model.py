@@ -390,3 +390,5 @@ class UseSettings(Checked, frozen=True):
     """The model for consolidation and Dream."""
     pictures: str = ""
     """The model for messages with pictures."""
+    titles: str = ""
+    """The model that writes titles of conversations. Empty: the first words are the title."""

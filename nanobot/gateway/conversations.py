@@ -6,9 +6,10 @@ those after it and gets none twice."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import islice
+from itertools import groupby, islice
+from operator import attrgetter
 from typing import Literal
 
 from msgspec import to_builtins
@@ -17,34 +18,53 @@ from nanobot.bus.events import Address
 from nanobot.channel import Operation
 from nanobot.commands import in_threads, number_argument, optional_text, text_argument
 from nanobot.errors import UnknownSession
+from nanobot.memory.forget import ForgottenFacts
 from nanobot.memory.scopes import Scopes, chat_of
+from nanobot.memory.search.find import FoundMessage
 from nanobot.messages import Message
+from nanobot.security.paths import Root
 from nanobot.session.manager import SessionManager
 from nanobot.session.session import SessionInfo
+from nanobot.session.titles import read_title
 
 _MOST = 200
 """Most conversations, or messages, in one answer."""
 _AGE_SECONDS = 5.0
 """Seconds until a page shows changes that another process, or a person, made to the files."""
+_SETTLE_SECONDS = 0.5
 _NAMED = 10
 """Most chats and names listed for a scope."""
 
 
-class Conversations:
-    """The operations on conversations. `scopes` maps them to their memory scopes."""
+FindMessages = Callable[..., Awaitable[Sequence[FoundMessage]]]
+"""`MemoryIndex.find_messages`."""
 
-    def __init__(self, sessions: SessionManager, scopes: Scopes) -> None:
+
+class Conversations:
+    """The operations on conversations. `scopes` maps them to their memory scopes. `find_messages`
+    searches their index, and `root_of` returns the folder of a scope's memory."""
+
+    def __init__(
+        self,
+        sessions: SessionManager,
+        scopes: Scopes,
+        find_messages: FindMessages,
+        root_of: Callable[[str], Root],
+    ) -> None:
         self._sessions, self._scopes = sessions, scopes
+        self._find_messages, self._root_of = find_messages, root_of
 
     def table(self) -> Mapping[str, Operation]:
         return {
             "conversations.show": self.show,
             "conversations.scope": self.scope,
+            "conversations.search": self.search,
             "conversations.take_back": self.take_back,
             "conversations.owner": self.owner,
             **in_threads(
                 {
                     "conversations.list": self.list_conversations,
+                    "conversations.versions": self.versions,
                     "conversations.find": self.find,
                     "conversations.scopes": self.scopes,
                 }
@@ -52,26 +72,39 @@ class Conversations:
         }
 
     def list_conversations(self, arguments: Mapping[str, object]) -> dict[str, object]:
-        """List conversations, the last used first: `limit` from `offset`, optionally of one `scope`
-        and with `query` in their title, key or last words. `total` counts all of them."""
+        """List conversations, the pinned ones first, then the last used: `limit` from `offset`,
+        optionally of one `scope` and with `query` in their title, key or last words. With
+        `archived`, list the archived ones instead. `total` counts all of them."""
         scope = optional_text(arguments, "scope")
         query = optional_text(arguments, "query").casefold()
+        archived = arguments.get("archived") is True
         offset = number_argument(arguments, "offset")
         limit = min(number_argument(arguments, "limit", 50), _MOST)
-        of, most = self._scopes.of_session, None if scope or query else offset + limit
-        infos = self._sessions.list_sessions(within=_AGE_SECONDS, most=most)
-        if most is None:
-            owned = [
-                (one, of(one.key, one.metadata))
-                for one in infos
-                if query in f"{_text(one.metadata, 'title')}\n{one.key}\n{one.preview}".casefold()
-            ]
-            found = [one for one in owned if scope in ("", one[1])]
-            shown, total = found[offset : offset + limit], len(found)
-        else:  # read only the first ones of perhaps ten thousand
-            shown = [(one, of(one.key, one.metadata)) for one in islice(infos, offset, None)]
-            total = offset + len(shown) if 0 < len(shown) < limit else self._sessions.count()
+        end = offset + limit
+        # Read only the shown ones of perhaps ten thousand, if their scopes are known.
+        counts = self._sessions.count_by_scope(archived=archived, within=_AGE_SECONDS)
+        is_quick = not query and not (scope and counts.get(None))
+        infos = self._sessions.list_sessions(
+            archived=archived, scope=scope, within=_AGE_SECONDS, most=end if is_quick else None
+        )
+        found = self._select(infos, scope, query)
+        if is_quick:
+            shown = list(islice(found, offset, end))
+            total = counts.get(scope, 0) if scope else sum(counts.values())
+        else:
+            every = list(found)
+            shown, total = every[offset:end], len(every)
         return {"total": total, "conversations": [_render_conversation(*one) for one in shown]}
+
+    def _select(
+        self, infos: Iterable[SessionInfo], scope: str, query: str
+    ) -> Iterator[tuple[SessionInfo, str]]:
+        """Yield the matching conversations, each with its scope."""
+        for info in infos:
+            if query in f"{info.title}\n{info.key}\n{info.preview}".casefold():
+                owner = self._scopes.of_session(info.key, info.metadata)
+                if scope in ("", owner):
+                    yield info, owner
 
     async def show(self, arguments: Mapping[str, object]) -> dict[str, object]:
         """Return the newest `limit` messages of the conversation `key`, optionally `before` a seq,
@@ -93,7 +126,7 @@ class Conversations:
             "key": key,
             "scope": self._scopes.of_session(key, metadata),
             "new": not metadata and not last,
-            "title": _text(metadata, "title"),
+            "title": read_title(metadata, session.epoch_seq),
             "name": _text(metadata, "name"),
             "model": session.metadata.get("model") or "",
             "last": last,
@@ -107,6 +140,44 @@ class Conversations:
         found = self._sessions.read_window(key)
         spoken = [m for m in found if m.role != "tool" and query in m.content.casefold()]
         return {"key": key, "messages": list(map(_render_message, spoken[: -_MOST - 1 : -1]))}
+
+    async def search(self, arguments: Mapping[str, object]) -> dict[str, object]:
+        """Find the newest `limit` messages in all conversations of a `scope` (empty: of everyone)
+        with all words of the `query`, or their beginnings. `marks` are the places of the words in
+        the `snippet`."""
+        query, scope = text_argument(arguments, "query"), optional_text(arguments, "scope")
+        limit = min(number_argument(arguments, "limit", 20), _MOST)
+        with suppress(TimeoutError):  # the index has only what is in the files
+            async with asyncio.timeout(_SETTLE_SECONDS):
+                await self._sessions.settle()
+        found = await self._find_messages(query, scope, limit, within=_AGE_SECONDS)
+        return {"hits": await asyncio.to_thread(self._describe_hits, found)}
+
+    def _describe_hits(self, found: Sequence[FoundMessage]) -> list[dict[str, object]]:
+        """Return the messages that were not just retracted, with the titles of their
+        conversations."""
+        read = self._sessions.read_window
+        left = [one for one in found if read(one.key, one.seq, one.seq)]
+        titles = self._sessions.titles({one.key for one in left}, within=_AGE_SECONDS)
+        return [{**one._asdict(), "title": titles.get(one.key, "")} for one in left]
+
+    def versions(self, arguments: Mapping[str, object]) -> dict[str, object]:
+        """Return the earlier versions of the `turn` in the conversation `key`, oldest first: the
+        messages of the turns that it replaced (`/retry`, `/edit`). Their effects may remain."""
+        key, turn = text_argument(arguments, "key"), text_argument(arguments, "turn")
+        scope = self._scopes.of_session(key, self._sessions.metadata_of(key))
+        forgotten = ForgottenFacts(self._root_of(scope))
+        left = [
+            one
+            for one in self._sessions.read_replaced(key, turn)
+            if not forgotten.hides_line(one.content, one.timestamp)
+        ]
+        return {
+            "versions": [
+                {"turn": turn_id, "messages": list(map(_render_message, messages))}
+                for turn_id, messages in groupby(left, key=attrgetter("turn_id"))
+            ]
+        }
 
     async def take_back(self, arguments: Mapping[str, object]) -> dict[str, object]:
         """Remove the messages of a `turn` from the conversation `key`, its prompts and the search.
@@ -186,7 +257,7 @@ class Conversations:
         return (found if len(found) >= limit else self._sessions.read_window(key, first))[:limit]
 
 
-def _text(metadata: Mapping[str, object], key: Literal["title", "name"]) -> str:
+def _text(metadata: Mapping[str, object], key: Literal["name"]) -> str:
     value = metadata.get(key)
     return value if isinstance(value, str) else ""
 
@@ -197,15 +268,18 @@ def _render_conversation(info: SessionInfo, scope: str) -> dict[str, object]:
         "channel": Address.of(info.key).channel,
         "chat": chat_of(info.key, info.metadata),
         "scope": scope,
-        "title": _text(info.metadata, "title"),
+        "title": info.title,
         "name": _text(info.metadata, "name"),
         "preview": info.preview,
+        "pinned": info.is_pinned,
+        "archived": info.is_archived,
         "updated_at": info.updated_at.isoformat(),
     }
 
 
 def _render_message(message: Message) -> dict[str, object]:
-    """Convert a message for programs. Empty fields are left out."""
+    """Convert a message for programs. Empty fields are left out. `version` 3 is the newest of
+    three (see `Conversations.versions`)."""
     fields: dict[str, object] = {
         "seq": message.seq,
         "role": message.role,
@@ -222,6 +296,7 @@ def _render_message(message: Message) -> dict[str, object]:
         "media": to_builtins(message.media),
         "kept": message.kept,
         "about": message.about,
+        "version": len(message.replaces) + 1 if message.replaces else 0,
         "ended": message.ended,
     }
     return {name: value for name, value in fields.items() if value or name in ("seq", "content")}

@@ -29,8 +29,8 @@ from nanobot.bus.events import (
     TERMINAL,
     Address,
     InboundMessage,
-    account_of,
 )
+from nanobot.channel import account_of
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError
 from nanobot.memory.documents import OTHER_SCOPE, TRACKED

@@ -23,9 +23,8 @@ from loguru import logger
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from nanobot.bus.events import account_of
 from nanobot.bus.state import StateStore
-from nanobot.channel import Chat, Sender
+from nanobot.channel import Chat, Sender, account_of
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError
 from nanobot.security.pairing import (

@@ -10,7 +10,6 @@ find the file under that key. Any other file, such as a copy, is listed under it
 from __future__ import annotations
 
 import json
-import math
 import os
 import sqlite3
 import threading
@@ -28,7 +27,7 @@ from msgspec.json import Decoder
 from msgspec.json import encode as json_encode
 from msgspec.structs import replace
 
-from nanobot.bus.sqlite import open_cache, remove_cache, storage_error, transaction
+from nanobot.bus.sqlite import open_cache, remove_cache, storable, storage_error, transaction
 from nanobot.clock import Clock
 from nanobot.errors import StorageError
 from nanobot.io import FileState, storage_errors
@@ -38,17 +37,20 @@ from nanobot.session.session import SessionInfo
 from nanobot.tasks import pace
 
 ARCHIVE = "archive"
-_VERSION = 2
+_VERSION = 3
 _TABLES = """
 CREATE TABLE file (
     place TEXT PRIMARY KEY, stem TEXT NOT NULL, states TEXT NOT NULL, updated REAL,
-    is_sealed INTEGER NOT NULL, info TEXT, revision INTEGER NOT NULL
+    is_sealed INTEGER NOT NULL, shelf INTEGER, scope TEXT, info TEXT,
+    revision INTEGER NOT NULL
 );
 CREATE INDEX file_stem ON file (stem);
+CREATE INDEX file_shelf ON file (shelf, updated, scope);
 CREATE INDEX file_revision ON file (revision);
 CREATE TABLE origin (id TEXT NOT NULL);
 """
-"""A row for each live file, and one without `info` for each folder of archived segments.
+"""A row for each live file, and one without `info` for each folder of archived segments. `shelf` is
+NULL for a folder and for a deleted conversation.
 
 `stem`, the file name for their key, joins the two. `states` are the states of the files, one per
 line. `revision` is the number of the scan that found them. `origin` identifies the sequence of
@@ -57,7 +59,9 @@ revisions: a new one begins if a row is removed or gets another key."""
 _INFO = Decoder(SessionInfo)
 
 T = TypeVar("T")
-_Row = tuple[str, str, str, float | None, bool, str | None]
+_Row = tuple[str, str, str, float | None, bool, int | None, str | None, str | None]
+_ARCHIVED, _USUAL, _PINNED = range(3)
+"""Values of `shelf`: in lists, the highest comes first."""
 
 
 class _Scan(NamedTuple):
@@ -106,27 +110,46 @@ class SessionCatalogue:
         """Return the names of the live files, without a scan."""
         return [name for name in list_names(self.folder) if is_session_file(name)]
 
-    def count(self) -> int:
-        """Return the number of sessions. Any scan since `expire` is reused."""
-        query = "SELECT count(*) FROM file WHERE info IS NOT NULL"
-        return self._run(lambda db: int(db.execute(query).fetchone()[0]), math.inf)
-
     def sessions(
-        self, *, sealed: bool = False, within: float = 0.0, most: int | None = None
+        self,
+        *,
+        sealed: bool = False,
+        archived: bool | None = None,
+        scope: str = "",
+        within: float = 0.0,
+        most: int | None = None,
     ) -> Iterator[SessionInfo]:
-        """Return all sessions, or the first `most`, the last used first. With `sealed`, only those
-        with unconsolidated messages before the newest epoch. A scan within the last `within`
-        seconds is reused, unless `expire` was called since."""
-        chosen = "is_sealed" if sealed else "info IS NOT NULL"
-        query = f"SELECT place, info FROM file WHERE {chosen} ORDER BY updated DESC LIMIT ?"  # noqa: S608
-        limit = (-1 if most is None else most,)
-        rows: list[tuple[str, str]] = self._run(
-            lambda db: db.execute(query, limit).fetchall(), within
-        )
+        """Return the sessions, or the first `most`, the last used first. With `sealed`, only those
+        with unconsolidated messages before the newest epoch. `archived` selects the archived
+        ones, or with False all others, the pinned ones first. With a `scope`, those of other
+        known scopes are left out. A scan within the last `within` seconds is reused, unless
+        `expire` was called since."""
+        chosen, order = "is_sealed" if sealed else "shelf IS NOT NULL", "updated DESC"
+        if archived is not None:
+            chosen, order = _on_shelf(archived), "shelf DESC, updated DESC"
+        if scope:
+            chosen += " AND (scope = ? OR scope IS NULL)"
+        query = f"SELECT place, info FROM file WHERE {chosen} ORDER BY {order} LIMIT ?"  # noqa: S608
+        values = (*((scope,) if scope else ()), -1 if most is None else most)
+        return self._decode(self._run(lambda db: db.execute(query, values).fetchall(), within))
+
+    def select(self, names: Sequence[str], within: float = 0.0) -> Iterator[SessionInfo]:
+        """Return the sessions with these file names."""
+        places = json.dumps([encode_name(name) for name in names])
+        query = "SELECT place, info FROM file JOIN json_each(?) ON place = value WHERE info != ''"
+        return self._decode(self._run(lambda db: db.execute(query, (places,)).fetchall(), within))
+
+    def _decode(self, rows: Sequence[tuple[str, str]]) -> Iterator[SessionInfo]:
         return (
             replace(decode_info(info), place=f"{self.folder}/{decode_name(place)}")
             for place, info in pace(rows)
         )
+
+    def count(self, *, archived: bool, within: float = 0.0) -> Mapping[str | None, int]:
+        """Return the number of sessions that a person archived, or of all others, by the scope in
+        their metadata, if any."""
+        query = f"SELECT scope, count(*) FROM file WHERE {_on_shelf(archived)} GROUP BY scope"  # noqa: S608
+        return dict(self._run(lambda db: db.execute(query).fetchall(), within))
 
     def changes(self, mark: str, within: float = 0.0) -> Changes:
         """Return the changes since `mark`. `within` is as for `sessions`. If no file changed since
@@ -148,7 +171,9 @@ class SessionCatalogue:
 
     def forget(self, path: Path) -> None:
         """Drop the cached content of a file. The next scan reads it again."""
-        blank = "UPDATE file SET states = '', is_sealed = 0, info = NULL WHERE place = ?"
+        blank = (
+            "UPDATE file SET states = '', is_sealed = 0, shelf = NULL, info = NULL WHERE place = ?"
+        )
 
         self._run(lambda db: db.execute(blank, (encode_name(path.name),)), None)
         self._last = None
@@ -251,7 +276,7 @@ class SessionCatalogue:
     def _row(self, place: str, states: str) -> _Row:
         name = decode_name(place)
         if "/" in name:
-            return place, place.rpartition("/")[2], states, None, False, None
+            return place, place.rpartition("/")[2], states, None, False, None, None, None
         path = self.folder / name
         try:
             info = glance(path)
@@ -262,7 +287,11 @@ class SessionCatalogue:
             raise StorageError(path, "its metadata is nested too deeply") from error
         is_sealed = info.last_consolidated < info.epoch_seq
         stem = stem_of(info.key)
-        return place, stem, states, info.updated_at.timestamp(), is_sealed, encoded
+        shelf = None if info.is_deleted else _PINNED if info.is_pinned else _USUAL
+        shelf = _ARCHIVED if shelf and info.is_archived else shelf
+        scope = info.metadata.get("scope")
+        scope = storable(scope) if isinstance(scope, str) else None
+        return place, stem, states, info.updated_at.timestamp(), is_sealed, shelf, scope, encoded
 
     def _key_of(self, name: str, said: str) -> str:
         """Return the key of a file, given its name and the key stored in it."""
@@ -305,6 +334,11 @@ class SessionCatalogue:
         return SessionChange(key or key_of(decode_name(stem)), files)
 
 
+def _on_shelf(archived: bool) -> str:
+    """Return the condition for a list."""
+    return f"shelf {'=' if archived else '>'} {_ARCHIVED}"
+
+
 def store_rows(
     db: sqlite3.Connection,
     rows: Sequence[_Row],
@@ -316,7 +350,7 @@ def store_rows(
     # From the time: a power cut may lose the last revisions, which must not be reused.
     revision = max(revision, int(when.timestamp() * 1000))
     stems = dict(db.execute("SELECT place, stem FROM file"))
-    new = "INSERT OR REPLACE INTO file VALUES (?, ?, ?, ?, ?, ?, ?)"
+    new = "INSERT OR REPLACE INTO file VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
     db.executemany(new, [(*row, revision) for row in rows])
     db.executemany("DELETE FROM file WHERE place = ?", [(place,) for place in gone])
     has_moved = any(stems.get(place, stem) != stem for place, stem, *_ in rows)

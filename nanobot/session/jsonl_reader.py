@@ -52,6 +52,7 @@ from nanobot.session.records import (
     with_marks,
 )
 from nanobot.session.session import Contents, SessionInfo
+from nanobot.session.titles import first_words, read_title
 from nanobot.tasks import pace
 from nanobot.text import shorten
 
@@ -295,7 +296,10 @@ def glance(path: Path) -> SessionInfo:
         headers = pick(Metadata, marks)
         if not headers:
             headers = [newest_metadata(descriptor, status.st_size) or _NO_METADATA]
-    newest, epochs = headers[-1], [mark.seq for mark in pick(Epoch, marks)]
+        newest, epochs = headers[-1], [mark.seq for mark in pick(Epoch, marks)]
+        epoch = max(seq_of_epoch(newest.epoch), *epochs, 0)
+        begun = find_beginning(descriptor, lines, newest, epoch)
+    beginning = find_first_words(begun, epoch, pick(Retraction, marks))
     said, preview, last = find_last_words(lines, pick(Retraction, marks))
     key, created = read_key_and_start(head)
     updated = max(filter(None, (said, *(one.updated_at for one in headers))), default=None)
@@ -308,10 +312,11 @@ def glance(path: Path) -> SessionInfo:
         size=status.st_size,
         preview=preview,
         place=str(path),
-        epoch_seq=max(seq_of_epoch(newest.epoch), *epochs, 0),
+        epoch_seq=epoch,
         last_consolidated=max(one.last_consolidated for one in headers),
         last_seq=last,
         metadata=newest.metadata or {},
+        beginning=beginning,
     )
 
 
@@ -320,6 +325,28 @@ def read_key_and_start(head: Record | None) -> tuple[str, datetime | None]:
     if isinstance(head, Metadata):
         return head.key, head.created_at
     return "", head.timestamp if isinstance(head, Message) else None
+
+
+def find_beginning(
+    descriptor: int, tail: list[bytes], newest: Metadata, epoch: int
+) -> Sequence[bytes]:
+    """Return the first lines of a conversation since the seq `epoch`, as far as that is quick:
+    from the `tail` of its file, or the beginning of the file."""
+    if read_title(newest.metadata or {}, epoch):
+        return ()
+    if os.fstat(descriptor).st_size <= _EDGE or any(b'"epoch","seq":' in line for line in tail):
+        return tail
+    is_archived = epoch or newest.first_seq > 1
+    return () if is_archived else os.pread(descriptor, _EDGE, 0).split(b"\n")
+
+
+def find_first_words(lines: Iterable[bytes], epoch: int, gone: Sequence[Retraction]) -> str:
+    """Return the first words of a person after the seq `epoch`."""
+    records = (decode(line) for line in lines if _MARK not in line)
+    first = epoch + 1 if epoch else 0  # other programs don't number messages
+    said = (one for one in records if isinstance(one, Message) and one.seq >= first)
+    left = without_retracted(said, gone)
+    return next(filter(None, map(first_words, left)), "")
 
 
 def find_last_words(lines: list[bytes], gone: list[Retraction]) -> tuple[datetime | None, str, int]:

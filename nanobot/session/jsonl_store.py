@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from heapq import merge
 from itertools import islice
 from pathlib import Path
 
@@ -17,7 +20,13 @@ from nanobot.io import FileOps, FileState, open_regular, state_of, storage_error
 from nanobot.messages import Message
 from nanobot.session.archive import find_last_archived, records_of
 from nanobot.session.catalogue import ARCHIVE, SessionCatalogue
-from nanobot.session.jsonl_reader import key_in, load, newest_metadata, without_retracted
+from nanobot.session.jsonl_reader import (
+    key_in,
+    load,
+    newest_metadata,
+    pick,
+    without_retracted,
+)
 from nanobot.session.jsonl_writer import SessionFile, Writer, append_lines
 from nanobot.session.records import (
     SUFFIX,
@@ -134,6 +143,17 @@ class JsonlStore:
         left = without_retracted(messages, gone)
         return with_marks(left, (record for record in records if isinstance(record, Mark)))
 
+    def read_replaced(self, key: str, turn_id: str) -> list[Message]:
+        """Return the messages of the retracted turns in whose place a turn ran, without messages
+        that were also retracted one by one (`/forget`)."""
+        records = list(self._records(key, 1, None))
+        messages = pick(Message, records)
+        own = (one.replaces for one in messages if one.turn_id == turn_id and one.replaces)
+        wanted = {turn: at for at, turn in enumerate(next(own, ()))}
+        forgotten = [one for one in pick(Retraction, records) if not one.turn_id]
+        left = without_retracted((one for one in messages if one.turn_id in wanted), forgotten)
+        return sorted(left, key=lambda one: (wanted[one.turn_id], one.seq))
+
     def metadata_of(self, key: str) -> Mapping[str, JsonValue]:
         """Return the stored metadata of a session, if any. Raises `StorageError`."""
         for record in map(decode, reversed(self._waiting(key))):
@@ -147,42 +167,78 @@ class JsonlStore:
         return found.metadata or {} if found else {}
 
     def list_sessions(
-        self, *, sealed: bool = False, within: float = 0.0, most: int | None = None
+        self,
+        *,
+        sealed: bool = False,
+        archived: bool | None = None,
+        scope: str = "",
+        within: float = 0.0,
+        most: int | None = None,
     ) -> Iterator[SessionInfo]:
-        """List all sessions, or the first `most`, the last used first, also new ones that are not
-        durable yet. With `sealed`, only those with unconsolidated messages before the newest epoch.
-        Changes by another process or a person in the last `within` seconds may be missing.
+        """List sessions as `SessionCatalogue.sessions` does, also new ones that are not durable
+        yet. Changes by another process or a person in the last `within` seconds may be missing.
 
         Blocks before it returns, for a time that depends on the number of changes since the last
         call."""
         waiting = {file.key: file for file in self._writer.waiting()}
         # Before the scan of the catalogue, or a new session may be in neither.
-        new = {} if sealed else {k: f for k, f in waiting.items() if state_of(f.path) is None}
+        new = [file for file in waiting.values() if state_of(file.path) is None]
         within = 0.0 if waiting else within
-        stored = self._catalogue.sessions(sealed=sealed, within=within, most=most)
-        return islice(self._infos(waiting, new, stored), most)
+        needed = None if most is None else most + len(waiting)
+        stored = self._catalogue.sessions(
+            sealed=sealed, archived=archived, scope=scope, within=within, most=needed
+        )
+        if not waiting:
+            return stored
+        changed = self._changed_infos(waiting.values(), new, within)
+        merged = merge_lists(changed, stored, waiting, sealed=sealed, archived=archived)
+        return islice(merged, most)
 
-    def _infos(
-        self,
-        waiting: Mapping[str, SessionFile],
-        new: Mapping[str, SessionFile],
-        stored: Iterable[SessionInfo],
+    def _changed_infos(
+        self, waiting: Collection[SessionFile], new: Sequence[SessionFile], within: float
     ) -> Iterator[SessionInfo]:
+        """Yield the sessions with pending lines, with their newest metadata. The `new` ones have no
+        file yet."""
         now, of = self._clock.now(), self.metadata_of
-        for key, file in new.items():
-            yield SessionInfo(key, file.created_at, now, 0, "", str(file.path), metadata=of(key))
-        for one in stored:
-            if one.key not in new:
-                yield replace(one, metadata=of(one.key)) if one.key in waiting else one
+        for file in reversed(new):
+            key, place = file.key, str(file.path)
+            yield SessionInfo(key, file.created_at, now, 0, "", place, metadata=of(key))
+        names = [file.path.name for file in waiting if file not in new]
+        for one in self._catalogue.select(names, within):
+            is_used = any(b'"_type"' not in line for line in self._waiting(one.key))
+            updated = now if is_used else one.updated_at
+            yield replace(one, metadata=of(one.key), updated_at=updated)
+
+    def titles(self, keys: Collection[str], within: float = 0.0) -> dict[str, str]:
+        """Return the titles of these sessions, by key. `within` is as for `list_sessions`.
+        Blocks."""
+        names = [self._file_of(key).name for key in keys]
+        return {one.key: one.title for one in self._catalogue.select(names, within)}
 
     def count(self) -> int:
         """Return the number of sessions that `list_sessions` just listed. Blocks."""
-        new = sum(state_of(file.path) is None for file in self._writer.waiting())
-        return new + self._catalogue.count()
+        lists = (self.count_by_scope(archived=archived) for archived in (True, False))
+        return sum(sum(counts.values()) for counts in lists)
+
+    def count_by_scope(
+        self, *, archived: bool = False, within: float = math.inf
+    ) -> Mapping[str | None, int]:
+        """Return the number of sessions in the list of archived ones, or of all others, by the
+        scope in their metadata, if any. By default any scan since the last change is reused.
+        Blocks."""
+        new = [file for file in self._writer.waiting() if state_of(file.path) is None]
+        counts = Counter(self._catalogue.count(archived=archived, within=within))
+        if not archived:
+            counts.update(str(self.metadata_of(one.key).get("scope") or "") or None for one in new)
+        return counts
 
     def retry(self) -> None:
         """Retry pending writes at once."""
         self._writer.retry()
+
+    async def settle(self) -> None:
+        """Return once pending lines are in their files, or the disk has refused them."""
+        await self._writer.settle()
 
     async def close(self) -> None:
         """Write everything that is queued.
@@ -232,6 +288,26 @@ class JsonlStore:
             raise UnknownSession(key, next(iter(close_matches(key, keys, 1)), ""))
         stored = records_of(path, folder, first, last)
         return add_pending(stored, waiting, first, last)
+
+
+def merge_lists(
+    changed: Iterable[SessionInfo],
+    stored: Iterable[SessionInfo],
+    waiting: Container[str],
+    *,
+    sealed: bool,
+    archived: bool | None,
+) -> Iterator[SessionInfo]:
+    """Put the changed sessions, whose keys are `waiting`, in their place in the stored list. See
+    `JsonlStore.list_sessions`."""
+
+    def place(info: SessionInfo) -> tuple[bool, float]:
+        return archived is False and not info.is_pinned, -info.updated_at.timestamp()
+
+    others = (one for one in stored if one.key not in waiting)
+    here = (one for one in changed if archived is None or one.is_archived == archived)
+    chosen = (one for one in here if not sealed or one.last_consolidated < one.epoch_seq)
+    return merge(sorted(chosen, key=place), others, key=place)
 
 
 def add_pending(

@@ -247,6 +247,10 @@ class Writer:
         finally:
             self._jobs.remove(file)
 
+    async def settle(self) -> None:
+        """Return once the present attempt to write the pending lines is over."""
+        await self._written.wait()
+
     def is_idle(self, file: SessionFile) -> bool:
         """Return True if nothing is pending for `file`."""
         return file not in self._backlogs and file not in self._jobs

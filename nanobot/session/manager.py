@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shutil
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
@@ -36,7 +37,7 @@ from nanobot.session.archive import PIECE, archive_messages, rewrite, segments
 from nanobot.session.catalogue import SessionCatalogue
 from nanobot.session.jsonl_store import JsonlStore
 from nanobot.session.records import JsonValue, Metadata, encode
-from nanobot.session.session import Redact, Session
+from nanobot.session.session import DELETED, Contents, Redact, Session
 
 
 class SessionManager(JsonlStore):
@@ -148,6 +149,36 @@ class SessionManager(JsonlStore):
         """Set or clear the wish to keep the message `seq`, requested by the sender `by`. Returns
         once that is durable. May be called at any time, also during a turn."""
         await self._append(session, session.mark_message(seq, kept=kept, by=by, via=via))
+
+    async def change_metadata(self, session: Session, **changes: JsonValue) -> None:
+        """Change metadata, such as the title. None removes an entry. Returns once that is durable.
+        May be called at any time, also during a turn."""
+        await self._append(session, session.change_metadata(**changes))
+
+    async def delete(self, session: Session) -> None:
+        """Delete all messages and the metadata of a conversation for good. Only its numbers stay,
+        so that references stay unambiguous. Holders of `session` see an empty conversation.
+
+        Waits for its queued lines. After a `StorageError`, call it again to finish. Raises
+        RuntimeError during a turn."""
+        key, first, now = session.key, session.next_seq, self._clock.now()
+        facts: dict[str, JsonValue] = {DELETED: True}
+        empty = Contents(
+            now, now, (), facts, last_consolidated=first - 1, first_seq=first, next_seq=first
+        )
+
+        def remove() -> None:
+            file.stale = True  # if this fails, the messages are read again
+            with contextlib.suppress(FileNotFoundError):  # first, so that a crash hides nothing
+                shutil.rmtree(self._archive_of(key))
+            line = encode(session.as_metadata()).encode()
+            replace_file(file.path, [line], files=self._disk)
+            self._catalogue.forget(file.path)
+
+        async with session.removal_lock:
+            file = self._file(key)
+            session.load_edited(empty)
+            await self._writer.run(file, remove)
 
     async def set_aside(self, session: Session, **facts: JsonValue) -> None:
         """Move a conversation to a separate key, with `facts`, so that a new one begins in its

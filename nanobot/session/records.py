@@ -261,8 +261,8 @@ def message_fields(message: Message) -> dict[str, JsonValue]:
         ]
     texts = ("tool_call_id", "name", "turn_id", "origin", "notice", "about")
     fields |= {name: value for name in texts if (value := getattr(message, name))}
-    if message.tools_used:
-        fields["tools_used"] = list(message.tools_used)
+    lists = ("tools_used", "replaces")
+    fields |= {name: list(value) for name in lists if (value := getattr(message, name))}
     if message.media:
         fields["media"] = to_builtins(message.media)
     return fields
@@ -288,6 +288,7 @@ def parse_message(fields: Mapping[str, JsonValue]) -> Message | Foreign:
         origin=as_text(fields.get("origin")),
         notice=as_text(fields.get("notice")),
         about=as_text(fields.get("about")),
+        replaces=as_texts(fields["replaces"]) if "replaces" in fields else (),
         provider_data=provider_data,
     )
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from datetime import datetime
 from operator import attrgetter
 from types import MappingProxyType
@@ -37,6 +37,7 @@ from nanobot.session.records import (
     seq_of_epoch,
     with_marks,
 )
+from nanobot.session.titles import is_current, make_opening, read_opening, read_title
 
 
 class MessageWindow:
@@ -103,13 +104,23 @@ class Contents(Struct, frozen=True):
     broken: int = 0
 
 
+def merge_metadata(
+    metadata: Mapping[str, JsonValue], changes: Mapping[str, JsonValue]
+) -> dict[str, JsonValue]:
+    """Return the changed metadata. None removes an entry."""
+    return {name: one for name, one in {**metadata, **changes}.items() if one is not None}
+
+
+PINNED, ARCHIVED, DELETED = "pinned", "archived", "deleted"
+"""Names in the metadata. Each is true, or missing."""
+
 Redact = Callable[[str], str]
 """Returns a redacted line (without its newline), or the same line."""
 
 
 class SessionInfo(Struct, frozen=True):
     """A summary of a session. `place` is its path, `size` its bytes without the archive, `preview`
-    its last message.
+    its last message, and `beginning` its first words if the metadata lacks them.
 
     `epoch_seq` and `last_consolidated` are as in `Session`. `last_seq` is that of the last message,
     or 0 if a quick look doesn't find it. `metadata` is as in `SessionManager.metadata_of`."""
@@ -124,6 +135,27 @@ class SessionInfo(Struct, frozen=True):
     last_consolidated: int = 0
     last_seq: int = 0
     metadata: Mapping[str, Any] = {}
+    beginning: str = ""
+
+    @property
+    def title(self) -> str:
+        """The title that a person or a model gave, or the first words."""
+        return read_title(self.metadata, self.epoch_seq) or self.beginning
+
+    @property
+    def is_pinned(self) -> bool:
+        """True if it comes first in lists."""
+        return self.metadata.get(PINNED) is True
+
+    @property
+    def is_archived(self) -> bool:
+        """True if only lists of archived conversations show it."""
+        return self.metadata.get(ARCHIVED) is True
+
+    @property
+    def is_deleted(self) -> bool:
+        """True if only its numbers are left, so that references stay unambiguous."""
+        return self.metadata.get(DELETED) is True and not self.last_seq
 
 
 class Session:
@@ -133,6 +165,8 @@ class Session:
     which memory holds the conversation), `epoch` (the stretch since the last `/new`, empty before
     the first), `first_seq` (the first seq that is not archived) and `next_seq` (the number of the
     next message, after staged ones)."""
+
+    metadata: Mapping[str, JsonValue]
 
     def __init__(self, key: str, clock: Clock, contents: Contents | None = None) -> None:
         now = clock.now()
@@ -231,7 +265,32 @@ class Session:
         gone = tuple(message for message in self._messages if message.turn_id == turn_id)
         if gone:
             self._stage(Retraction(turn_id, gone[0].seq, gone[-1].seq, self._clock.now()))
+            if self._begins_with({message.seq for message in gone}):
+                self.set_metadata(opening=None)
         return gone
+
+    def stage_use(self, coming: Message | None = None) -> None:
+        """Stage the first words of the conversation for its title, unless they are known, and its
+        return from the archive if a person writes. At the start of a turn, with its `coming`
+        message, do that only if something is staged anyway."""
+        if coming and not self._staged:
+            return
+        planned = self._merge_staged()
+        known, epoch = planned.metadata or {}, seq_of_epoch(planned.epoch)
+        new = [one for one in self._staged if isinstance(one, Message)]
+        new += [replace(coming, seq=self.next_seq)] if coming else []
+        changes: dict[str, JsonValue] = {}
+        if known.get(ARCHIVED) and any(one.from_person for one in new):
+            changes[ARCHIVED] = None
+        if not is_current(read_opening(known, epoch), new):
+            changes |= make_opening((*self._messages, *new), epoch)
+        if changes:
+            self.set_metadata(**changes)
+
+    def _begins_with(self, numbers: Container[int]) -> bool:
+        """Return True if one of these messages has the first words."""
+        opening = read_opening(self.metadata, self.epoch_seq)
+        return opening is not None and opening["seq"] in numbers
 
     def is_being_retracted(self, first: int, last: int) -> bool:
         """Return True if a staged record retracts messages between these seqs."""
@@ -241,9 +300,7 @@ class Session:
     def set_metadata(self, **changes: JsonValue) -> None:
         """Stage changes to the metadata. None removes an entry."""
         planned = self._merge_staged()
-        merged = {**(planned.metadata or {}), **changes}
-        kept = {name: value for name, value in merged.items() if value is not None}
-        self._stage(replace(planned, metadata=kept))
+        self._stage(replace(planned, metadata=merge_metadata(planned.metadata or {}, changes)))
 
     def mark_consolidated(self, seq: int) -> str:
         """Record that memory holds everything up to `seq`. Return the line for the file, or "" if
@@ -261,10 +318,23 @@ class Session:
         """Remove messages from the window and memory. Return the lines for the file. May be called
         during a turn."""
         now = self._clock.now()
-        gone = [Retraction("", seq, seq, now) for seq in sorted(set(numbers))]
+        numbers = sorted(set(numbers))
+        gone = [Retraction("", seq, seq, now) for seq in numbers]
         for record in gone:
             self._apply(record)
-        return "".join(map(encode, gone))
+        lines = "".join(map(encode, gone))
+        return lines + (self.change_metadata(opening=None) if self._begins_with(numbers) else "")
+
+    def change_metadata(self, **changes: JsonValue) -> str:
+        """Change the metadata at once, also in staged records. None removes an entry. Return the
+        line for the file. May be called during a turn."""
+        self.metadata = MappingProxyType(merge_metadata(self.metadata, changes))
+        for at, record in enumerate(self._staged):
+            if isinstance(record, Metadata):
+                merged = merge_metadata(record.metadata or {}, changes)
+                self._staged[at] = replace(record, metadata=merged)
+                self._lines[at] = encode(self._staged[at])
+        return encode(self.as_metadata())
 
     def mark_message(self, seq: int, *, kept: bool, by: str, via: str) -> str:
         """Set or clear the wish to keep the message `seq`. Return the line for the file. May be
@@ -334,7 +404,7 @@ class Session:
 
     def _now_holds(self, contents: Contents) -> None:
         self.created_at, self.updated_at = contents.created_at, contents.updated_at
-        self.metadata: Mapping[str, JsonValue] = MappingProxyType({**contents.metadata})
+        self.metadata = MappingProxyType({**contents.metadata})
         self.last_consolidated = contents.last_consolidated
         self.epoch = contents.epoch
         self.first_seq, self.next_seq = contents.first_seq, contents.next_seq

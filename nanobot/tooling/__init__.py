@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from nanobot.bus.events import Address, Initiator
+from nanobot.bus.events import API, Address, Initiator
 from nanobot.errors import ToolError
 from nanobot.messages import Message, source_name
 from nanobot.security.paths import Roots
@@ -60,6 +60,15 @@ class TurnContext(Struct, frozen=True):
     @property
     def address(self) -> Address:
         return Address(self.channel, self.chat_id, self.thread_id)
+
+    @property
+    def is_temporary(self) -> bool:
+        """True in a person's temporary chat, of which no text is stored."""
+        return self.off_record and self.channel != API
+
+    def is_stored_at(self, address: Address) -> bool:
+        """Return True unless a message to this address is one of the temporary chat."""
+        return not self.is_temporary or address != self.address
 
     @property
     def is_attended(self) -> bool:

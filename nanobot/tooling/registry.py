@@ -54,6 +54,8 @@ _HEAD, _TAIL = 8_000, 3_000
 _NAMES, _SHOWN_CHANGES = 80, 20
 _MOST_MALFORMED = 1_000
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_TEXTS = frozenset({"arguments", "details", "error"})
+"""Fields of the audit log that may hold words of a chat."""
 
 AskOwner = Callable[[ToolCall, TurnContext, Ask], Awaitable[Allowed | Denied]]
 """Waits for the owner's approval. Cancelling withdraws the question (`Approvals.ask`)."""
@@ -263,6 +265,8 @@ class ToolRegistry:
         if self._audit is None:
             return
         arguments = call.arguments.encode("utf-8", "surrogatepass")
+        if caller.is_temporary:
+            more = {name: one for name, one in more.items() if name not in _TEXTS}
         self._audit.write(
             {
                 "event": event,
@@ -304,7 +308,8 @@ class ToolRegistry:
     async def _preview(self, name: str, caller: TurnContext, text: str) -> str:
         head, tail = text[:_HEAD], text[-_TAIL:]
         where = "The rest was not saved"
-        if self._spill is not None and caller.scope == OWNER:  # others could not read it
+        kept = caller.scope == OWNER and not caller.is_temporary  # others could not read it
+        if self._spill is not None and kept:
             try:
                 path = await asyncio.to_thread(self._spill.store, text, name)
                 line = head.count("\n") + 1

@@ -25,7 +25,8 @@ async def test_help_lists_every_command(tmp_path: Path) -> None:
         text = await channel.ask("/help")
     listed = {line.split()[0] for line in text.splitlines() if line.startswith("/")}
     assert listed == {
-        "/help", "/new", "/stop", "/status", "/history", "/undo", "/retry", "/model", "/think",
+        "/help", "/new", "/stop", "/status", "/history", "/undo", "/retry", "/edit", "/model",
+        "/think",
         "/memory", "/note", "/forget", "/compact", "/discard", "/continue", "/usage",
         "/dream", "/dream_log", "/dream_restore", "/pair", "/skills", "/cron", "/remind", "/send",
         "/resend",

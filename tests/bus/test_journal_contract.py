@@ -137,6 +137,20 @@ async def test_lines_are_left_over_until_they_are_filed(process: Process) -> Non
         assert (await journal.leftovers()).unfiled == ()
 
 
+async def test_nothing_of_a_deleted_conversation_is_left_over(process: Process) -> None:
+    async with process() as journal:
+        first, second = await journal.receive("fake", (make_message("m1"), make_message("m2")))
+        await journal.complete(end_turn("t1", first, lines="line\n"))
+        await journal.complete(end_turn("t2", second, state="failed"))
+        await journal.forget_conversation("fake:other")
+        assert len((await journal.queue_rows())[0]) == 1
+        await journal.forget_conversation(first.message.session_key)
+        assert await journal.queue_rows() == ([], [])
+    async with process() as journal:
+        left = await journal.leftovers()
+        assert (left.unfiled, left.entries) == ((), ())
+
+
 async def test_a_completion_republishes_and_reports_only_what_is_new(
     journal: Journal,
 ) -> None:

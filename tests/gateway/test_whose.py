@@ -9,9 +9,17 @@ import pytest
 
 from nanobot.gateway.conversations import Conversations
 from nanobot.memory.scopes import Scopes
+from nanobot.memory.search.find import FoundMessage
 from nanobot.messages import Message
+from nanobot.security.paths import Root
 from nanobot.session.manager import SessionManager
 from nanobot.testing import FakeClock
+
+
+async def find_nothing(*_: object, **__: object) -> list[FoundMessage]:
+    """Search no index."""
+    return []
+
 
 KNOWN = ["owner", "people/telegram_5", "people/nobody_1"]
 LINKED = ("telegram:3", "whatsapp:3")
@@ -35,7 +43,7 @@ async def test_the_pieces_of_the_list_are_the_list(tmp_path: Path, limit: int) -
         session.add_message(Message("user", "hello"))
         await sessions.save(session)
     scopes = Scopes(lambda channel, id: (channel, id) == ("telegram", "1"), [LINKED])
-    conversations = Conversations(sessions, scopes)
+    conversations = Conversations(sessions, scopes, find_nothing, lambda _: Root(tmp_path))
     whole, total = scopes_of(conversations)
     assert [(one["scope"], one["conversations"]) for one in whole] == [
         ("owner", 1),

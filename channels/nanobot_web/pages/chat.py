@@ -1,4 +1,4 @@
-"""Chat: read conversations of all channels, and write in the page's conversations.
+"""Chat: read conversations of all channels, and write in the page's and the terminal's.
 
 A script inserts the list, older messages and new ones as pieces of HTML. Without the script the
 page shows the conversation as it is. A message has an id from the page, so that one sent twice
@@ -17,10 +17,10 @@ from aiohttp import web
 from markupsafe import Markup
 from msgspec import Struct
 
-from nanobot.bus.events import Address, InboundMessage, Media
+from nanobot.bus.events import InboundMessage, Media
 from nanobot.channel import Chat, Sender
 from nanobot.text import format_size, one_line
-from nanobot_web.extras import Extra
+from nanobot_web.extras import Extra, chat_in
 from nanobot_web.live import Event, Follower, join_deltas
 from nanobot_web.markdown import to_html
 from nanobot_web.pages.approvals import find_question, list_questions
@@ -31,6 +31,7 @@ _PAGE = 40  # conversations in a piece of the list
 _MESSAGES = 60  # messages in a piece of a conversation
 _OLDER = 180  # messages in a piece that a person requested
 _BEAT_SECONDS = 15.0  # seconds of silence before a keep-alive
+_WRITABLE = ("web:", "cli:")  # conversations that a person may continue on the page
 _EVENT_ID = re.compile(r"[0-9a-f-]{8,40}")
 _REFRESHING = ("end", "refresh", "extra")
 _STOPPED = "\n(stopped)\n"
@@ -169,7 +170,7 @@ async def press_button(call: Call) -> web.StreamResponse:
     """Press a button under a message."""
     key, button = call.form.get("c", ""), call.form.get("button", "")
     await _expect_writable(call, key)
-    chat = Chat(Address.of(key).chat_id)
+    chat = Chat(chat_in(key))
     value = await call.site.host.resolve_button(button, Sender(call.visitor.account), chat)
     if value is None:
         raise PageError(409, "This button is no longer valid.")
@@ -180,18 +181,19 @@ async def press_button(call: Call) -> web.StreamResponse:
 async def _publish_message(
     call: Call, key: str, text: str, event_id: str, media: Sequence[Media]
 ) -> None:
-    host, address = call.site.host, Address.of(key)
+    host, chat_id = call.site.host, chat_in(key)
     sender = Sender(call.visitor.account)
-    if host.admit(sender, Chat(address.chat_id)) != "allowed":
+    if host.admit(sender, Chat(chat_id)) != "allowed":
         raise PageError(403, "You no longer have access to this nanobot.")
     message = InboundMessage(
         channel="web",
-        chat_id=address.chat_id,
+        chat_id=chat_id,
         sender_id=sender.id,
         content=text,
         event_id=event_id,
         timestamp=host.clock.now(),
         media=tuple(media),
+        session_override=key if key == chat_id else "",
     )
     await host.publish([message])
 
@@ -306,7 +308,7 @@ async def _load_messages(call: Call, key: str, **wanted: object) -> dict[str, An
     owner = await call.expect_visible(key)
     shown = await call.ask("conversations.show", key=key, **wanted)
     items = _make_items(shown["messages"], await _describe_turns(call, key))
-    if key.startswith("web:"):
+    if key.startswith(_WRITABLE):
         extras = await asyncio.to_thread(call.site.extras.of, key)
         first = items[0].at if items and shown["more"] else ""
         own = [_make_extra_item(one) for one in extras]
@@ -330,7 +332,7 @@ async def _expect_writable(call: Call, key: str) -> None:
 
 
 def _is_writable(call: Call, key: str, owner: str) -> bool:
-    return key.startswith("web:") and owner == call.own_scope
+    return key.startswith(_WRITABLE) and owner == call.own_scope
 
 
 def _add_writer(items: Sequence[Item], whose: str) -> None:

@@ -25,7 +25,7 @@ from array import array
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from loguru import logger
 from msgspec.structs import replace
@@ -39,6 +39,9 @@ from nanobot.memory.search.database import Vectors, connect, purge, unless_refus
 from nanobot.memory.search.ingest import IndexIngest
 from nanobot.memory.search.query import PreparedQuery, Search
 from nanobot.memory.search.vectors import VectorWorker
+
+if TYPE_CHECKING:
+    from nanobot.memory.search.find import FoundMessage
 
 _EMBEDDED_AT_ONCE = 64
 _EMBEDDED = 4_000  # maximum characters of a passage that are embedded
@@ -112,6 +115,17 @@ class MemoryIndex:
         """Return the passage `id` and its neighbours in its stream, in order, or [] if it is
         unknown or not in `scopes`."""
         return await self._run(lambda search: search.around(id, scopes, before, after))
+
+    async def find_messages(
+        self, text: str, scope: str, limit: int, within: float = 0.0
+    ) -> list[FoundMessage]:
+        """Return messages as `find_messages` does. `within` is as for `refresh`."""
+        from nanobot.memory.search.find import find_messages
+
+        scope_of = self._sources.scope_of
+        return await self._run(
+            lambda search: find_messages(search.db, scope_of, text, scope, limit), within=within
+        )
 
     async def refresh(self, within: float = 0.0) -> None:
         """Read the changed files, and overwrite deleted text. Cheap if nothing changed. A list of

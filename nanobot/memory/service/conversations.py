@@ -20,10 +20,10 @@ from nanobot.memory.version import Version
 from nanobot.messages import Message
 from nanobot.session.manager import SessionManager
 from nanobot.session.records import JsonValue
-from nanobot.session.session import SessionInfo
+from nanobot.session.session import Session, SessionInfo
 from nanobot.text import join_some, pluralize, shorten
 
-_LISTED, _PREVIEW = 10, 60
+_LISTED, _TITLE = 10, 60
 _MOST_LEARNED = 20
 _MOST_TURNS, _FILES_SHOWN = 50, 8
 
@@ -60,11 +60,18 @@ async def continue_conversation(
         )
     for message in new:
         session.add_message(
-            replace(message, seq=0, turn_id=f"continue-{call.entry_id}", kept=False)
+            replace(message, seq=0, turn_id=f"continue-{call.entry_id}", kept=False, replaces=())
         )
+    take_title(session, others[wanted], len(new))
     return Answer(
         f"Copied {pluralize(len(new), 'message')} from {wanted}. To revert this, send /undo."
     )
+
+
+def take_title(session: Session, other: SessionInfo, copied: int) -> None:
+    """Give an otherwise empty conversation the title of the other one."""
+    if session.next_seq == copied + 1 and other.title:
+        session.set_metadata(title=other.title)
 
 
 async def render_list(unknown: str, infos: Iterable[SessionInfo], sessions: SessionManager) -> str:
@@ -72,8 +79,8 @@ async def render_list(unknown: str, infos: Iterable[SessionInfo], sessions: Sess
     lines += ["Your other conversations, newest first:", ""]
     for info in islice(infos, _LISTED):
         count = pluralize(len(await load_tail(info.key, sessions)), "message")
-        when, preview = format_minute(info.updated_at), shorten(info.preview, _PREVIEW)
-        lines.append(f"- `/continue {info.key}`: {when}, {count}, “{preview}”")
+        when, title = format_minute(info.updated_at), shorten(info.title or info.preview, _TITLE)
+        lines.append(f"- `/continue {info.key}`: {when}, {count}, “{title}”")
     return "\n".join(lines)
 
 

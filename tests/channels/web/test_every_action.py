@@ -41,7 +41,7 @@ async def _conversations(kit: PageKit) -> None:
     await user.write("Search conversations", "cli:44")
     await expect(shown).to_have_count(1)
     await kit.open("/chat?c=cli:long")
-    await expect(page.get_by_text("You can read this conversation here")).to_be_visible()
+    await expect(page.get_by_label("Message", exact=True)).to_be_visible()
     await user.look()
     sentences = page.locator(".item.mine")
     await expect(sentences).to_have_count(60)

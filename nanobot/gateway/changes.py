@@ -1,0 +1,133 @@
+"""The operations `conversations.change` and `conversations.delete`.
+
+Changes of the metadata are durable and belong to no turn. A deletion removes the messages with
+their archive, files that no other conversation has, and the index of the messages. Memory keeps
+what it learned."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from contextlib import AbstractAsyncContextManager
+from functools import partial
+from pathlib import Path
+
+from nanobot.bus.sql_journal import Journal
+from nanobot.channel import Operation
+from nanobot.commands import optional_text, text_argument
+from nanobot.errors import NanobotError, UnknownSession
+from nanobot.io import storage_errors
+from nanobot.memory.scopes import Scopes
+from nanobot.messages import MEDIA
+from nanobot.session.manager import SessionManager
+from nanobot.session.records import SUFFIX, JsonValue
+from nanobot.session.session import ARCHIVED, DELETED, PINNED, Session
+from nanobot.session.titles import LONGEST_TITLE, TITLE
+from nanobot.tasks import pace
+from nanobot.text import one_line, pluralize
+
+InLane = Callable[[str, Callable[[], Awaitable[None]]], Awaitable[None]]
+Holding = Callable[[str], AbstractAsyncContextManager[None]]
+
+
+class ConversationChanges:
+    """The operations. `in_lane` runs a job after the present turn of a conversation, `holding`
+    protects a scope from other workers, and `refresh_index` drops deleted messages from the
+    index. `home` has the folder of the files."""
+
+    def __init__(
+        self,
+        sessions: SessionManager,
+        scopes: Scopes,
+        journal: Journal,
+        home: Path,
+        *,
+        in_lane: InLane,
+        holding: Holding,
+        refresh_index: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._sessions, self._scopes, self._journal = sessions, scopes, journal
+        self._home, self._in_lane, self._holding = home, in_lane, holding
+        self._refresh_index = refresh_index
+
+    def table(self) -> Mapping[str, Operation]:
+        return {"conversations.change": self.change, "conversations.delete": self.delete}
+
+    async def change(self, arguments: Mapping[str, object]) -> dict[str, object]:
+        """Change the `title` (empty: its first words), `pinned` and `archived` of the conversation
+        `key`, each only if it is given."""
+        key, changes = text_argument(arguments, "key"), dict[str, JsonValue]()
+        if TITLE in arguments:
+            changes[TITLE] = one_line(optional_text(arguments, TITLE), LONGEST_TITLE) or None
+        for name in (PINNED, ARCHIVED):
+            if isinstance(wanted := arguments.get(name), bool):
+                changes[name] = wanted or None
+        if not changes:
+            raise NanobotError("the operation needs a title, pinned or archived")
+        session, scope = await self._find(key)
+        async with self._holding(scope):
+            await self._sessions.change_metadata(session, **changes)
+        return {"text": "The conversation was changed.", "key": key, "scope": scope}
+
+    async def delete(self, arguments: Mapping[str, object]) -> dict[str, object]:
+        """Delete the conversation `key` for good. Raises `NanobotError` while nanobot answers in
+        it."""
+        key = text_argument(arguments, "key")
+        await self._expect_idle(key)
+        session, scope = await self._find(key)
+        done = list[int]()
+        async with self._holding(scope):
+            await self._in_lane(key, partial(self._delete, session, done))
+        messages, files = done
+        counts = [pluralize(messages, "message"), *([pluralize(files, "file")] if files else [])]
+        text = f"Deleted {' and '.join(counts)}. To remove what memory learned, use /forget."
+        return {"text": text, "key": key, "scope": scope, "messages": messages, "files": files}
+
+    async def _find(self, key: str) -> tuple[Session, str]:
+        """Return a stored conversation and its scope. Raises `UnknownSession`."""
+        session = await self._sessions.get_or_create(key)
+        is_deleted = session.metadata.get(DELETED) and not session.messages
+        if session.next_seq == 1 or is_deleted:
+            raise UnknownSession(key)
+        return session, self._scopes.of_session(key, session.metadata)
+
+    async def _expect_idle(self, key: str) -> None:
+        if await self._journal.is_busy(key):
+            raise NanobotError(
+                "a message in this conversation is not answered yet",
+                hint="Wait for the answer, or send /stop there.",
+            )
+
+    async def _delete(self, session: Session, done: list[int]) -> None:
+        await self._expect_idle(session.key)
+        messages, files = await asyncio.to_thread(self._count, session.key)
+        await self._journal.forget_conversation(session.key)  # first: a start restores its lines
+        await self._sessions.delete(session)
+        if files:
+            name = re.compile("|".join(map(re.escape, files)))
+            files -= await self._journal.find_mentions(name)
+            files = await asyncio.to_thread(remove_unused, self._home, files)
+        await self._refresh_index()
+        done += (messages, len(files))
+
+    def _count(self, key: str) -> tuple[int, set[str]]:
+        """Return the number of messages of a conversation, and the names of its files."""
+        messages, files = 0, set[str]()
+        for message in self._sessions.read_messages(key):
+            messages += 1
+            files.update(one.file for one in message.media if one.file)
+        return messages, files
+
+
+def remove_unused(home: Path, names: Collection[str]) -> set[str]:
+    """Remove these files of the media folder unless a conversation mentions them. Return the
+    names of the removed ones. Blocks."""
+    left, sessions = set(names), home / "sessions"
+    with storage_errors(sessions):
+        for path in pace(sorted(sessions.rglob(f"*{SUFFIX}"))):
+            content = path.read_bytes() if left else b""
+            left = {name for name in left if name.encode() not in content}
+        for name in left:
+            (home / MEDIA / Path(name).name).unlink(missing_ok=True)
+    return left
