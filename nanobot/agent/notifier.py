@@ -200,15 +200,22 @@ class Notifier:
         self._clock, self._background = clock, background
 
     async def send(
-        self, there: Address, text: str, buttons: Sequence[Button] = (), name: str = ""
+        self,
+        there: Address,
+        text: str,
+        buttons: Sequence[Button] = (),
+        name: str = "",
+        *,
+        is_temporary: bool = False,
     ) -> None:
         """Send a message to a chat. Skip an address that is none, such as a job's own conversation.
-        A message with a `name` is sent once."""
+        A message with a `name` is sent once. `is_temporary` is as in `OutboundMessage`."""
         if there.channel in self._chats.anywhere:
             message = OutboundMessage(
                 *(there.channel, there.chat_id, text),
                 thread_id=there.thread_id,
                 buttons=tuple(buttons),
+                is_temporary=is_temporary,
             )
             name = name or f"tell-{secrets.token_hex(8)}"
             await self._bus.send_outgoing(name, Outgoing("reply", await self._split(message)))
@@ -239,7 +246,7 @@ class Notifier:
         is_owner = caller.scope == OWNER or self._chats.is_owner(caller.channel, caller.sender_id)
         name = f"{QUESTION}{code}"
         if is_owner and not is_group(caller.scope) and here.channel in self._chats.anywhere:
-            await self.send(here, text, buttons, name)
+            await self.send(here, text, buttons, name, is_temporary=caller.is_temporary)
             return here
         text += f"\nRequested in {escape_invisible(caller.session_key)} (turn {caller.turn_id})."
         place = await self.notify(OWNER, text, buttons, name=name)

@@ -18,6 +18,7 @@ from nanobot.clock import SystemClock
 from nanobot.errors import NanobotError, ProviderUnavailable
 from nanobot.testing import ScriptedModel, calls, fails, says
 from nanobot.testing.channel import FakeChannel
+from nanobot.tooling import Arguments, Risk, TurnContext
 from tests.support import Gate, Probe, running, without_header
 
 WORDS = ("aardvark", "bandicoot", "capybara", "dugong")
@@ -88,6 +89,27 @@ async def test_commands_work_and_store_nothing(tmp_path: Path) -> None:
         del event
     assert find_words(tmp_path) == []
     assert not list((tmp_path / "sessions").glob("*"))
+
+
+class Risky(Probe):
+    """A tool that needs the owner's approval."""
+
+    async def risk(self, arguments: Arguments, caller: TurnContext) -> Risk:
+        return Risk("send", "send it", "to an aardvark")
+
+
+async def test_a_question_about_a_call_is_not_stored(tmp_path: Path) -> None:
+    client = Client()
+    model = ScriptedModel(calls("probe", text="capybara"), says("a dugong"))
+    settings = {"NANOBOT_OWNER__FAKE": '["me"]', "NANOBOT_TOOLS__APPROVAL__SEND": "ask"}
+    async with running(tmp_path, model, client, tools=(Risky(),), **settings):  # type: ignore[arg-type]
+        event = await client.send_temporary("a bandicoot")
+        asked = await client.next_with_buttons()
+        assert "to an aardvark" in asked.content
+        assert find_words(tmp_path) == []
+        await client.ask_temporary(asked.buttons[0].value)
+        assert await client.answer_to(event, "t1") == "a dugong"
+    assert find_words(tmp_path) == []
 
 
 def test_a_client_must_say_what_the_answers_may_repeat() -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
 from nanobot.agent.titles import TitleWriter
+from nanobot.cli.agent import replies
+from nanobot.cli.client import Client
 from nanobot.errors import ProviderUnavailable
 from nanobot.messages import Message
 from nanobot.session.manager import SessionManager
@@ -14,7 +17,7 @@ from nanobot.session.session import Session
 from nanobot.tasks import Background
 from nanobot.testing import FakeClock, ScriptedModel, fails, says
 from nanobot.testing.channel import FakeChannel
-from tests.support import running
+from tests.support import running, start_configured
 
 KEY = "cli:direct"
 
@@ -34,7 +37,7 @@ def sessions(tmp_path: Path) -> SessionManager:
 
 
 def title_of(sessions: SessionManager) -> str:
-    return next(iter(sessions.list_sessions())).title
+    return next((one.title for one in sessions.list_sessions()), "")
 
 
 async def test_the_title_is_written_once(sessions: SessionManager) -> None:
@@ -75,6 +78,24 @@ async def test_a_title_of_the_person_is_kept(sessions: SessionManager) -> None:
     await background.wait(10)
     assert title_of(sessions) == "Mine"
     await sessions.close()
+
+
+async def test_the_model_of_the_settings_writes_the_title(tmp_path: Path) -> None:
+    config = {
+        "models": {"small": {"name": "s", "base_url": "http://127.0.0.1:9"}},
+        "use": {"titles": "small"},
+    }
+    model = ScriptedModel(says("hi"), says("A greeting"))
+    async with start_configured(tmp_path, config, model):
+        client = await asyncio.to_thread(Client, tmp_path)
+        await asyncio.to_thread(
+            lambda: list(replies(client, client.send_message("hello", KEY), KEY))
+        )
+        client.close()
+        sessions = SessionManager(tmp_path / "sessions", FakeClock())
+        while title_of(sessions) != "A greeting":  # noqa: ASYNC110 - no event tells of it
+            await asyncio.sleep(0.01)
+    assert [one.use for one in model.options] == ["chat", "titles"]
 
 
 async def test_no_model_is_asked_unless_it_is_set(tmp_path: Path) -> None:
