@@ -23,7 +23,7 @@ from statistics import quantiles
 
 from bench.common import START, Instant, conversation, gateway, median, write_session
 from bench.reporting import report
-from nanobot.agent.runner import Hooks
+from nanobot.agent.hooks import Hooks
 from nanobot.app.base import Base, Models
 from nanobot.app.memory import MemoryParts
 from nanobot.app.services import Agent, Upkeep, order_of

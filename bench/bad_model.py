@@ -29,7 +29,7 @@ from bench.bad_answers import FACTS, MEMORY, NEW, TALK, Answers, add, kinds, ran
 from bench.common import Instant
 from bench.good_answers import GOOD
 from bench.reporting import report
-from nanobot.agent.runner import Hooks
+from nanobot.agent.hooks import Hooks
 from nanobot.app.base import Base, Models
 from nanobot.app.memory import MemoryParts
 from nanobot.app.services import Agent

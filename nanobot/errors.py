@@ -225,16 +225,23 @@ class ExtraMissing(NanobotError):
 
 
 class ProviderError(NanobotError):
-    """The model could not answer. `detail` is the server's error text, shortened. `retry_after` is
-    the requested pause in seconds, 0.0 if none."""
+    """The model could not answer. `detail` is the server's error text, shortened. `reason` is the
+    cause in a few words (`connection refused`). `retry_after` is the requested pause in seconds,
+    0.0 if none."""
 
     for_operator = True
 
     def __init__(
-        self, message: str, *, detail: str = "", hint: str = "", retry_after: float = 0.0
+        self,
+        message: str,
+        *,
+        detail: str = "",
+        hint: str = "",
+        reason: str = "",
+        retry_after: float = 0.0,
     ) -> None:
         super().__init__(message, hint=hint)
-        self.detail, self.retry_after = detail, retry_after
+        self.detail, self.reason, self.retry_after = detail, reason, retry_after
 
 
 class ProviderBusy(ProviderError):

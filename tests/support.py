@@ -15,7 +15,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from nanobot.agent.runner import AgentHook
+from nanobot.agent.hooks import AgentHook
 from nanobot.app.gateway import Gateway
 from nanobot.clock import Clock, SystemClock
 from nanobot.config.load import load_settings

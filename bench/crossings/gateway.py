@@ -15,7 +15,7 @@ from typing import TypeVar
 from bench.crossings.canaries import GROUP, GUEST, OWNER, STRANGER
 from bench.crossings.listeners import FOREIGN, MARKER
 from bench.crossings.world import SANDBOX, World
-from nanobot.agent.runner import TurnEvent
+from nanobot.agent.hooks import TurnEvent
 from nanobot.app.gateway import Gateway
 from nanobot.bus.events import Media, Quote, TurnEnded
 from nanobot.bus.journal_file import SqliteState

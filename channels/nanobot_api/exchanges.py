@@ -25,6 +25,7 @@ from nanobot.bus.events import (
     ToolStarted,
     TurnEnded,
     TurnStarted,
+    Waiting,
 )
 from nanobot.clock import Clock
 from nanobot_api.problems import Problem, waits
@@ -48,7 +49,7 @@ class TextEvent(Struct, frozen=True):
 
 class ProgressEvent(Struct, frozen=True):
     """Progress for people: `tool` (a call starts), `output` (of a tool, or its reason to wait),
-    `notice`."""
+    `waiting` (for the model), `notice`."""
 
     kind: str
     text: str
@@ -188,6 +189,9 @@ class Exchanges:
                 if event.text:
                     self._tell(turn.chat, turn.event_ids, TextEvent(event.text, turn.fresh))
                     turn.fresh = False
+            case Waiting():
+                if line := str(event):
+                    self._tell(turn.chat, turn.event_ids, ProgressEvent("waiting", line))
             case ToolStarted():
                 turn.fresh = True
                 self._tell(turn.chat, turn.event_ids, ProgressEvent("tool", event.hint))

@@ -35,13 +35,13 @@ from nanobot.bus.events import (
     Notice,
     OutboundPart,
     Progress,
-    PromptReading,
     Receipt,
     TextDelta,
     ToolOutput,
     ToolStarted,
     TurnEnded,
     TurnStarted,
+    Waiting,
 )
 from nanobot.channel import ChannelHost, Chat, Limits, Operation, Overview, Sender
 from nanobot.channel.documents import StateFile
@@ -106,6 +106,8 @@ class CliChannel:
         self._watchers: list[_Listener] = []
         self._turns: dict[str, list[str]] = {}
         self._overview: Overview | None = None
+        self._postponed: set[str] = set()
+        """Turns that go on later, whose requests have their reply."""
         self._core: ConnectionSlot[ChannelHost] = ConnectionSlot()
         self._telling = asyncio.Lock()
 
@@ -186,9 +188,8 @@ class CliChannel:
                 self._end(event)
             case Notice():
                 _show(Note("", event.text), self._in_chat(event.chat_id))
-            case PromptReading():
-                shown = str(event)
-                _show(Reading("", shown), self._in_turn(event.turn_id))
+            case Waiting():
+                self._show_wait(event)
             case TextDelta():
                 _show(Delta("", event.text, event.restart), self._in_turn(event.turn_id))
             case ToolStarted():
@@ -265,8 +266,21 @@ class CliChannel:
         self._waiters.pop(event_id, None)
         listener.reply()
 
+    def _show_wait(self, event: Waiting) -> None:
+        """Show what a turn waits for: to its requests or, if it goes on later, to the watchers."""
+        if event.turn_id not in self._turns:
+            self._postponed.add(event.turn_id)
+        is_postponed = event.turn_id in self._postponed
+        find, place = (
+            (self._watching, event.chat_id) if is_postponed else (self._in_turn, event.turn_id)
+        )
+        _show(Reading("", str(event)), find(place))
+
     def _end(self, event: TurnEnded) -> None:
         self._turns.pop(event.turn_id, None)
+        if event.turn_id in self._postponed and event.outcome != "waiting":
+            self._postponed.discard(event.turn_id)
+            _show(Reading(), self._watching(event.chat_id))
         for event_id in event.event_ids:
             listener = self._listener(event_id)
             listener.ended = event

@@ -66,7 +66,8 @@ class Delta(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """A line with the progress of reading the prompt, empty when it is done."""
+    """A line about the wait for the model (its reading, its thinking, an outage), empty when it is
+    over."""
 
     id: str = ""
     text: str = ""

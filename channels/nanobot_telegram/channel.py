@@ -13,6 +13,7 @@ from pathlib import Path
 
 from loguru import logger
 from msgspec import Struct
+from msgspec.structs import replace
 from telegram import BotCommand, BotCommandScope, BotCommandScopeChat, BotCommandScopeDefault
 from telegram.error import TelegramError
 
@@ -66,6 +67,7 @@ class TelegramChannel:
 
     def __init__(self, options: TelegramSettings) -> None:
         self._options = options
+        self.limits = replace(self.limits, drafts=options.previews)
         self._slot: ConnectionSlot[_Live] = ConnectionSlot()
         self.is_exclusive = not options.webhook_url
         """Telegram delivers updates to only one polling client."""

@@ -1,5 +1,5 @@
-"""Shows the progress of a turn in Telegram: typing, the reading progress of a slow model, the reply
-being written, the output of tools, and notices.
+"""Shows the progress of a turn in Telegram: typing, the wait for a model, the reply being written,
+the output of tools, and notices.
 
 Best effort, and never blocking: `show_progress` only records events, each turn has its own task for
 the calls, and a send waits at most a moment for a call of a finished turn. Text is shown only in
@@ -26,12 +26,12 @@ from telegram.error import Forbidden
 from nanobot.bus.events import (
     Notice,
     Progress,
-    PromptReading,
     TextDelta,
     ToolOutput,
     ToolStarted,
     TurnEnded,
     TurnStarted,
+    Waiting,
 )
 from nanobot.bus.split import split_text, utf16_length
 from nanobot.clock import Clock, with_timeout
@@ -43,7 +43,7 @@ from nanobot_telegram.markdown import ENTITY_LIMIT, TEXT_LIMIT, FormattedText, r
 _FIRST_PAUSE = 0.4  # seconds; a quicker answer needs no progress
 _TYPING_PACE = 4.0
 _DRAFT_PACE = 0.5
-_READING_PAUSE = 1.0  # a prompt that is read faster needs no progress
+_WAITING_PAUSE = 1.0  # a shorter wait for the model needs no progress
 _TEXTS_A_SECOND = 15  # out of about 30 calls that Telegram accepts from a bot in all chats
 _DRAFT_LIVES = 20.0  # a draft disappears after 30 seconds unless it is sent again
 _NOTICE_PACE = 60.0
@@ -75,8 +75,8 @@ class _Turn(Struct, eq=False):
     pieces: list[str] = field(default_factory=list)
     hint: str = ""
     output: str = ""
-    reading: str = ""
-    reading_due: float = 0.0
+    waiting: str = ""
+    waiting_due: float = 0.0
     has_text: bool = False
     has_content: bool = False
     is_aside: bool = False
@@ -86,14 +86,14 @@ class _Turn(Struct, eq=False):
         """The draft's id, constant for the turn and never 0."""
         return int.from_bytes(sha256(self.id.encode()).digest()[:4], "big") % 0x7FFFFFFF + 1
 
-    def note(self, event: PromptReading | TextDelta | ToolStarted | ToolOutput, now: float) -> None:
+    def note(self, event: Waiting | TextDelta | ToolStarted | ToolOutput, now: float) -> None:
         """Record progress."""
-        was_reading, self.reading = bool(self.reading), ""
+        was_waiting, self.waiting = bool(self.waiting), ""
         match event:
-            case PromptReading():
-                self.reading = str(event)
-                if not was_reading:
-                    self.reading_due = now + _READING_PAUSE
+            case Waiting():
+                self.waiting = str(event)
+                if not was_waiting:
+                    self.waiting_due = now + _WAITING_PAUSE
             case TextDelta():
                 if event.restart or self.is_aside:
                     self.pieces, self.hint, self.output = [], "", ""
@@ -105,7 +105,7 @@ class _Turn(Struct, eq=False):
             case ToolOutput():
                 self.output = (self.output + event.text)[-_OUTPUT_KEPT:]
                 self.is_aside = True
-        below = self.reading or self.hint or self.output.strip()
+        below = self.waiting or self.hint or self.output.strip()
         self.has_content = self.has_text or bool(below)
         self.heard_at = now
         self.changed.set()
@@ -114,14 +114,14 @@ class _Turn(Struct, eq=False):
         """Return the time at which the content may be shown."""
         if not (self.shows_text and self.has_content):
             return float("inf")
-        return self.reading_due if self.reading else 0.0
+        return self.waiting_due if self.waiting else 0.0
 
     def render(self) -> FormattedText:
         """Render the current content."""
         text = "".join(self.pieces)
         self.pieces = [text]
-        if self.reading:
-            return render_preview(text, self.reading)
+        if self.waiting:
+            return render_preview(text, self.waiting)
         # the tool already made the output plain text
         lines = [line.rstrip() for line in self.output.split("\n") if line.strip()]
         width = _OUTPUT_COLUMNS

@@ -18,13 +18,13 @@ from nanobot.bus.events import (
     InboundMessage,
     Notice,
     OutboundPart,
-    PromptReading,
     TextDelta,
     ToolFinished,
     ToolOutput,
     ToolStarted,
     TurnEnded,
     TurnStarted,
+    Waiting,
 )
 from nanobot.channel import GatewayEvent, Overview
 from nanobot_web.extras import Extra, conversation_of
@@ -61,12 +61,12 @@ class Follower(Struct, eq=False):
 
 class _TurnState(Struct):
     """The state that is not in the session yet: `said` are messages that are pending or being
-    answered, `turn` is the running turn, with its reading progress, text, steps, and tool output so
-    far."""
+    answered, `turn` is the running turn, with its text, steps, and tool output so far. `waiting` is
+    what it waits for, also between two tries."""
 
     said: dict[str, Event] = field(default_factory=dict)
     turn: str = ""
-    reading: str = ""
+    waiting: str = ""
     text: str = ""
     steps: list[Event] = field(default_factory=list)
     output: str = ""
@@ -77,12 +77,12 @@ class _TurnState(Struct):
         if self.turn:
             yield {"kind": "turn", "turn": self.turn}
             yield from self.steps
-            if self.reading:
-                yield {"kind": "reading", "text": self.reading}
             if self.output:
                 yield {"kind": "output", "text": self.output}
             if self.text:
                 yield {"kind": "delta", "text": self.text, "restart": True}
+        if self.waiting:
+            yield {"kind": "waiting", "text": self.waiting}
 
 
 class Live:
@@ -176,21 +176,21 @@ class Live:
         match event:
             case TurnStarted():
                 at = self._of(key)
-                at.turn, at.reading, at.text = event.turn_id, "", ""
+                at.turn, at.waiting, at.text = event.turn_id, "", ""
                 at.output, at.steps = "", []
                 shown = {"kind": "turn", "turn": event.turn_id}
-            case PromptReading():
+            case Waiting():
                 at = self._of(key)
-                at.reading = str(event)
-                shown = {"kind": "reading", "text": at.reading}
+                at.waiting = str(event)
+                shown = {"kind": "waiting", "text": at.waiting}
             case TextDelta():
                 at = self._of(key)
-                at.reading = ""
+                at.waiting = ""
                 at.text = event.text if event.restart else at.text + event.text
                 shown = {"kind": "delta", "text": event.text, "restart": event.restart}
             case ToolStarted():
                 at, shown = self._of(key), {"kind": "tool", "hint": event.hint}
-                at.reading, at.text, at.output = "", "", ""
+                at.waiting, at.text, at.output = "", "", ""
                 at.steps.append(shown)
             case ToolOutput():
                 at = self._of(key)
@@ -209,7 +209,7 @@ class Live:
         at = self._of(key)
         for event_id in event.event_ids:
             at.said.pop(event_id, None)
-        at.turn, at.reading, at.text, at.output, at.steps = "", "", "", "", []
+        at.turn, at.waiting, at.text, at.output, at.steps = "", "", "", "", []
         if not at.said:
             del self._under_way[key]
         return {

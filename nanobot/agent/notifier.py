@@ -28,7 +28,7 @@ from nanobot.bus.events import (
 )
 from nanobot.bus.journal import QUESTION, Outgoing
 from nanobot.bus.queue import MessageBus
-from nanobot.bus.split import split_message, split_text, utf16_length
+from nanobot.bus.split import close_fence, split_message, split_text, utf16_length
 from nanobot.channel import Channel, Chat, Limits, Sender
 from nanobot.clock import Clock
 from nanobot.errors import (
@@ -72,6 +72,14 @@ class MessageSplitter:
     def limits_of(self, channel: str) -> Limits:
         found = self._channels.get(channel)
         return found.limits if found else Limits()
+
+    def keep_draft(self, inbound: InboundMessage, text: str) -> str:
+        """Return the message with a stopped answer's `text` if the chat showed it as a draft, or an
+        empty string."""
+        if not (text and self.limits_of(inbound.channel).drafts):
+            return ""
+        shown = not (inbound.is_group or inbound.is_background)
+        return f"{close_fence(text)}\n\n[stopped]" if shown else ""
 
     async def __call__(self, message: OutboundMessage) -> tuple[OutboundMessage, ...]:
         """Return the parts of a message, or none if it is empty. Raise `StorageError` if a file

@@ -5,37 +5,27 @@ journals it and may add messages that have arrived since. Any mistake of a model
 tool result that the model can act on.
 
 An API rejects a tool call without its result, and a result without its call. Calls and results are
-matched by position as well as ID, because some servers reuse IDs in every reply.
-
-Hooks are called with every event, in order, so they have to be quick. A failing hook is logged and
-never breaks the turn."""
+matched by position as well as ID, because some servers reuse IDs in every reply."""
 
 from __future__ import annotations
 
 import asyncio
-import math
-from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Protocol
 
 from loguru import logger
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from nanobot.agent.hooks import AgentHook, Hooks, WaitReports
 from nanobot.agent.media import MediaStore
-from nanobot.agent.session_queue import Screen
 from nanobot.agent.truncation import PromptRoom
 from nanobot.bus.events import (
     NANOBOT,
-    InboundMessage,
-    Progress,
-    PromptReading,
     TextDelta,
     ToolFinished,
     ToolOutput,
     ToolStarted,
-    TurnEnded,
 )
 from nanobot.clock import Clock
 from nanobot.errors import ContextTooLong, ProviderGarbage, StorageError
@@ -55,61 +45,6 @@ from nanobot.providers.port import (
 from nanobot.text import one_line
 from nanobot.tooling import ToolResult, TurnContext
 from nanobot.tooling.registry import ToolRegistry
-
-TurnEvent = InboundMessage | Progress | ToolFinished
-"""An `InboundMessage` is stored and about to be routed."""
-
-
-class AgentHook(Protocol):
-    """Receiver of every event. `caller` is the context of the turn, or None for an `InboundMessage`
-    and a `TurnEnded`."""
-
-    def __call__(self, event: TurnEvent, caller: TurnContext | None = None) -> None: ...
-
-
-class Hooks:
-    """Distributor of events to all `others`, and to `screen` for conversations with a person."""
-
-    def __init__(self, screen: Screen | None = None, others: Sequence[AgentHook] = ()) -> None:
-        self._screen, self._others = screen, others
-
-    def __call__(self, event: TurnEvent, caller: TurnContext | None = None) -> None:
-        """Call each hook. Log its failure."""
-        if self._screen is not None and not isinstance(event, InboundMessage | ToolFinished):
-            turn = event if isinstance(event, TurnEnded) else caller
-            if turn is not None and turn.initiator in {"person", "report"}:
-                self._screen.show_progress(event)
-        for hook in self._others:
-            try:
-                hook(event, caller)
-            except Exception as error:  # noqa: BLE001 - the boundary: hooks never break a turn
-                logger.opt(exception=error).warning("hook {} failed", type(hook).__name__)
-
-
-class TurnMetrics:
-    """Counts since the start: `turns` by outcome, and the tokens of ended turns. Logs each turn."""
-
-    def __init__(self) -> None:
-        self.turns: Counter[str] = Counter()
-        self.prompt_tokens = 0
-        self.completion_tokens = 0
-
-    def __call__(self, event: TurnEvent, caller: TurnContext | None = None) -> None:
-        if not isinstance(event, TurnEnded):
-            return
-        self.turns[event.outcome] += 1
-        self.prompt_tokens += event.prompt_tokens
-        self.completion_tokens += event.completion_tokens
-        tokens = event.prompt_tokens + event.completion_tokens
-        if event.outcome == "done" and not tokens and not event.milliseconds:
-            return  # a command was answered
-        used = (f"{event.milliseconds / 1000:.1f} s", f"{tokens:,} tokens", *event.tools)
-        where = f"{event.channel}:{event.chat_id}"
-        logger.info("{}: {} ({})", where, event.outcome, ", ".join(dict.fromkeys(used)))
-
-
-_READING_PACE = 1.0
-"""Seconds between two reports of the reading progress."""
 
 AT_ONCE = 8
 """Most calls that run in parallel."""
@@ -281,7 +216,8 @@ class AgentRunner(Struct, frozen=True):
         """Answer `prompt`, in the form of a JSON `schema` if one is given. If the model fails,
         raises a `ProviderError`, and `log` has all earlier messages. Prompts are made shorter than
         the `refused` one."""
-        run = _Run(self, prompt, caller, log or TurnLog(), hook, render, refused)
+        waits = WaitReports(hook, caller, self.clock)
+        run = _Run(self, prompt, caller, log or TurnLog(), hook, waits, render, refused)
         if resumed.messages:
             await run.resume(resumed)
         limit = f"{self.max_iterations} steps"
@@ -324,7 +260,12 @@ class AgentRunner(Struct, frozen=True):
         be the same."""
         if self.room is not None:
             run.prompt = await self.room.fit(run.prompt, options.model, run.refused)
-        options = replace(options, on_reading=run.show_reading)
+        options = replace(
+            options,
+            on_reading=run.waits.show_reading,
+            on_thinking=run.waits.show_thinking,
+            on_outage=run.waits.show_outage,
+        )
         reply = await self._complete(run, run.prompt, options)
         if not (reply.text.strip() or reply.tool_calls):
             from nanobot.providers.refusals import empty_reply_error  # rarely needed
@@ -338,6 +279,7 @@ class AgentRunner(Struct, frozen=True):
         return reply
 
     async def _complete(self, run: _Run, prompt: Prompt, options: CallOptions) -> Reply:
+        run.waits.forget_thinking()
         try:
             reply = await self.provider.complete(prompt, options, run.show_text)
         except ContextTooLong as error:
@@ -356,13 +298,13 @@ class _Run(Struct):
     caller: TurnContext
     log: TurnLog
     hook: AgentHook
+    waits: WaitReports
     render: Render
     refused: ContextTooLong | None = None
     usage: Usage = Usage()
     steps: int = 0
     unreadable: int = 0
     """Number of successive replies with only unreadable calls."""
-    reading_due: float = -math.inf
 
     def add(self, messages: Sequence[Message]) -> None:
         """Add messages to the prompt that the log already has."""
@@ -385,17 +327,6 @@ class _Run(Struct):
     @property
     def _place(self) -> tuple[str, str, str]:
         return self.caller.channel, self.caller.chat_id, self.caller.turn_id
-
-    def show_reading(self, read: int, total: int) -> None:
-        """Report the reading progress once a second, and its end if any was shown."""
-        caller, now = self.caller, self.runner.clock.monotonic()
-        event = PromptReading(*self._place, read, total, thread_id=caller.thread_id)
-        if event.is_done:
-            is_due, self.reading_due = self.reading_due > -math.inf, -math.inf
-        elif is_due := now >= self.reading_due:
-            self.reading_due = now + _READING_PACE
-        if is_due:
-            self.hook(event, caller)
 
     def end(self, reply: Reply) -> Turn:
         stood_in = f" (instead of {reply.instead_of})" if reply.instead_of else ""

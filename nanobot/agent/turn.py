@@ -16,6 +16,7 @@ from typing import TypeGuard
 from loguru import logger
 from msgspec.structs import replace
 
+from nanobot.agent.hooks import WaitReports
 from nanobot.agent.intake import messages_before
 from nanobot.agent.message_tool import is_repetition
 from nanobot.agent.notifier import (
@@ -270,6 +271,9 @@ class Turns:
         if not is_owner:
             parts.warn_of_failure(turn.session.key, error)
         await self._notify_waiting(turn, turn.id, waiting_text(error, is_owner=is_owner), error)
+        if turn.open:
+            waits = WaitReports(parts.hook, turn.caller, parts.clock)
+            waits.show_outage(error.reason, first.outages + 1, pause)
         entry = replace(
             turn.as_entry(),
             reason=str(error),
@@ -427,6 +431,8 @@ class Turns:
         """Return the messages sent at the end of a turn, and the note for the chat's conversation
         if no person in it started the turn."""
         inbound = turn.inbound
+        if state == "stopped":
+            text = self._parts.split.keep_draft(inbound, turn.text_so_far)
         if inbound.is_background:  # it may have nothing to report
             text = "" if is_silent(text) else text
             text = job_failure_text(inbound, text) if state == "failed" else text

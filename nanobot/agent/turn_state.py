@@ -17,11 +17,11 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
+from nanobot.agent.hooks import AgentHook
 from nanobot.agent.intake import Admission, Intake
 from nanobot.agent.notifier import MessageSplitter
 from nanobot.agent.prompt import LATE, ContextBuilder, PromptCache, ScopedSources, late_notice
 from nanobot.agent.runner import (
-    AgentHook,
     AgentRunner,
     EarlierWork,
     Turn,
@@ -284,9 +284,14 @@ class RunningTurn(TurnLog):
             failed = Message("user", "", now, origin=NANOBOT, notice=TURN_FAILED)
             return [*whole_groups(messages), failed]
         note, left = TURN_STOPPED, with_stopped_calls(messages, clock)
-        if written := "".join(self._written).rstrip():
+        if written := self.text_so_far:
             left.append(Message("assistant", written, now))
         return [*left, Message("user", "", now, origin=NANOBOT, notice=note)]
+
+    @property
+    def text_so_far(self) -> str:
+        """The text of the incomplete answer."""
+        return "".join(self._written).rstrip()
 
     def stage(self, messages: Sequence[Message]) -> None:
         """Stage the turn's messages on the session. A model's message carries the marks of
@@ -317,6 +322,8 @@ class RunningTurn(TurnLog):
         return replace(first, turn_id=self.id, steps=tuple(self._steps), joined=tuple(joined))
 
     def write(self, delta: str, *, restart: bool) -> None:
+        if not self.open:
+            return  # its end is being stored
         if restart:
             self._written.clear()
         self._written.append(delta)

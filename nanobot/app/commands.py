@@ -15,8 +15,8 @@ from loguru import logger
 from msgspec.structs import replace
 
 from nanobot.agent.commands import ConversationCommands
+from nanobot.agent.hooks import TurnEvent
 from nanobot.agent.message_tool import resend_command, send_command
-from nanobot.agent.runner import TurnEvent
 from nanobot.app.base import Base
 from nanobot.app.services import Parts
 from nanobot.bus.events import Address, Button, InboundMessage

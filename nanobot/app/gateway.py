@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from loguru import logger
 
-from nanobot.agent.runner import AgentHook, Hooks, TurnMetrics
+from nanobot.agent.hooks import AgentHook, Hooks, TurnMetrics
 from nanobot.app.base import Base, Closable, Models
 from nanobot.app.commands import TypedKeys, register_commands
 from nanobot.app.memory import MemoryParts

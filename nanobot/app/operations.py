@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 
 from nanobot import programs
-from nanobot.agent.runner import TurnEvent
+from nanobot.agent.hooks import TurnEvent
 from nanobot.app.base import Base
 from nanobot.app.memory import MemoryParts
 from nanobot.app.services import Parts, build_heartbeat

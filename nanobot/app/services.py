@@ -13,10 +13,11 @@ from loguru import logger
 from msgspec import Struct
 
 from nanobot.agent.approval_commands import ApprovalCommands
+from nanobot.agent.hooks import AgentHook, TurnMetrics
 from nanobot.agent.intake import Admission, Intake
 from nanobot.agent.loop import AgentLoop
 from nanobot.agent.prompt import ContextBuilder, ScopedSources
-from nanobot.agent.runner import AgentHook, AgentRunner, TurnMetrics
+from nanobot.agent.runner import AgentRunner
 from nanobot.agent.session_queue import SessionQueue
 from nanobot.agent.titles import TitleWriter
 from nanobot.agent.truncation import PromptRoom

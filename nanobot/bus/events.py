@@ -81,7 +81,7 @@ def _expect_texts(value: object, *names: str) -> None:
 
 
 class Media(Struct, frozen=True, array_like=True):
-    """A file of a message. Raises `TypeError` or `ValueError`."""
+    """A file of a message. `size` is in bytes, 0 if unknown. Raises `TypeError`, `ValueError`."""
 
     ref: str
     """Inbound: the reference for the channel's `fetch`. Outbound: a path in the home, or text
@@ -90,7 +90,6 @@ class Media(Struct, frozen=True, array_like=True):
     mime: str = ""
     name: str = ""
     size: int = 0
-    """Bytes, or 0 if unknown."""
 
     def __post_init__(self) -> None:
         _expect_texts(self, "ref", "kind", "mime", "name")
@@ -117,14 +116,13 @@ class Quote(Struct, frozen=True, array_like=True):
 
 
 class Said(Struct, frozen=True, array_like=True):
-    """An earlier message of a conversation that nanobot did not store itself."""
+    """An earlier message of a conversation that nanobot did not store itself. `origin` is that of
+    the stored message (see `Message`), `name` the program that sent it as nanobot's text."""
 
     role: Literal["user", "assistant"]
     text: str
     origin: str = ""
-    """The origin of the stored message (see `Message`)."""
     name: str = ""
-    """The program that sent it as nanobot's text."""
 
 
 class Delivery(Struct, frozen=True, omit_defaults=True):
@@ -133,8 +131,7 @@ class Delivery(Struct, frozen=True, omit_defaults=True):
     group_id: str = ""
     """The album of this item."""
     edits: str = ""
-    """The event whose text this message replaces. If that event has been answered, the edit is
-    only noted."""
+    """The event whose text this message replaces. An edit of an answered event is only noted."""
     deletes: str = ""
     """The event that the sender deleted. A waiting message is dropped, and a turn that answers
     only that event is stopped."""
@@ -151,17 +148,14 @@ class Delivery(Struct, frozen=True, omit_defaults=True):
 
 class Origin(Struct, frozen=True, omit_defaults=True, rename={"initiator": "begun_by"}):
     """Who began a message that no person typed, and the terms of its answer. Raises `TypeError`.
-
     Messages of a job or the heartbeat have a separate conversation, which is empty each time. The
-    answer goes to `chat_id` and is noted in the conversation there."""
+    answer goes to `chat_id` and is noted in the conversation there. `job` is a name."""
 
     initiator: Initiator = "person"
     scope: str = ""
     """The scope whose memory the answer uses. Only nanobot sets it."""
     job: str = ""
-    """The job's name."""
     model: str = ""
-    """The model that the job requests."""
     mark: str = ""
     """The origin of the stored message (see `Message`), like `about`."""
     about: str = ""
@@ -171,7 +165,7 @@ class Origin(Struct, frozen=True, omit_defaults=True, rename={"initiator": "begu
     context: tuple[Said, ...] = ()
     """Earlier messages, for a conversation that has none yet."""
     instructions: Said | None = None
-    """The program's instructions, added once to the conversation as untrusted content."""
+    """Of the program, added once to the conversation as untrusted content."""
     schema: str = ""
     """The JSON Schema for the answer, as text."""
     off_record: bool = False
@@ -246,9 +240,8 @@ class InboundMessage(Struct, frozen=True):
 
     @property
     def chat_key(self) -> str:
-        """The key of that chat's conversation: `channel:chat_id[:thread_id]`."""
-        thread = f":{self.thread_id}" if self.thread_id else ""
-        return f"{self.channel}:{self.chat_id}{thread}"
+        """The key of that chat's conversation."""
+        return self.address.key
 
     @property
     def answered_event(self) -> str:
@@ -289,7 +282,6 @@ class OutboundMessage(Struct, frozen=True):
     channel: str
     chat_id: str
     content: str
-    """Markdown."""
     media: tuple[Media, ...] = ()
     reply_to: str = ""
     thread_id: str = ""
@@ -317,7 +309,6 @@ class OutboundPart(Struct, frozen=True):
     event_ids: tuple[str, ...] = ()
     """The inbound events that it answers: several if messages joined a running turn."""
     last: bool = True
-    """The last part of its message."""
     only: str = ""
     late: bool = False
     is_temporary: bool = False
@@ -338,17 +329,14 @@ class OutboundPart(Struct, frozen=True):
 
 
 class Receipt(Struct, frozen=True):
-    """The platform's confirmation that it accepted a part."""
+    """The platform's confirmation that it accepted a part, with its id of the message if any."""
 
     platform_id: str = ""
-    """The platform's id of the message, if it has one."""
     is_final: bool = True
     """The platform can't report a failure later (`ChannelHost.report_undelivered`)."""
 
 
 class _InThread(Struct, frozen=True, kw_only=True):
-    """An event in a chat that may have threads."""
-
     thread_id: str = ""
 
 
@@ -370,20 +358,42 @@ class TurnStarted(_OfTurn, frozen=True):
     event_ids: tuple[str, ...] = ()
 
 
-class PromptReading(_OfTurn, frozen=True):
-    """A slow model server has read `read` of a prompt's `total` tokens. Shown until text or a tool
-    follows. `str` is the line for people, empty if the whole prompt is read."""
+class Waiting(_OfTurn, frozen=True):
+    """The turn waits for the model. `str` is the line for people, empty if the wait is over. It is
+    shown until the next event of the turn."""
+
+
+class PromptReading(Waiting, frozen=True):
+    """A slow model server has read `read` of a prompt's `total` tokens."""
 
     read: int
     total: int
 
-    @property
-    def is_done(self) -> bool:
-        """True if the whole prompt has been read."""
-        return self.read >= self.total
+    def __str__(self) -> str:
+        return "" if self.read >= self.total else f"reading {self.read:,} of {self.total:,} tokens"
+
+
+class Thinking(Waiting, frozen=True):
+    """The model has been thinking for `seconds`."""
+
+    seconds: int
 
     def __str__(self) -> str:
-        return "" if self.is_done else f"reading {self.read:,} of {self.total:,} tokens"
+        return f"thinking {self.seconds:,} s"
+
+
+class ModelUnreachable(Waiting, frozen=True):
+    """The model failed `tries` times, and is asked again in `seconds` (0: now), maybe in a later
+    turn. Only the owner gets a `reason`."""
+
+    reason: str
+    seconds: int
+    tries: int
+
+    def __str__(self) -> str:
+        why = f": {self.reason}" if self.reason else ""
+        when = f" in {self.seconds:,} s" if self.seconds else ""
+        return f"model unreachable{why}, trying again{when} ({self.tries})"
 
 
 class TextDelta(_OfTurn, frozen=True):
@@ -407,24 +417,20 @@ class ToolOutput(_OfTurn, frozen=True):
 
 class TurnEnded(_OfTurn, frozen=True):
     """The turn is over, and its reply, if any, is in the outbox. Channels get this event only for
-    conversations with a person."""
+    conversations with a person. `event_ids` are all events that it answered, `tools` the names of
+    the called tools in order, `origin` that of the answer to a program or in a temporary chat."""
 
     event_ids: tuple[str, ...]
-    """All events that it answered."""
     outcome: Literal["done", "failed", "stopped", "waiting", "held"]
     """`waiting` for the model, which a message reports. `held` by the disk."""
     tools: tuple[str, ...] = ()
-    """Names of the called tools, in order."""
     prompt_tokens: int = 0
-    """Of all model calls, like `completion_tokens`."""
     completion_tokens: int = 0
     milliseconds: int = 0
-    """Elapsed time."""
     initiator: Initiator = "person"
     error: str = ""
     """The class of the error that failed or postponed it (`ContextTooLong`)."""
     origin: str = ""
-    """The origin of the answer to a program or in a temporary chat (see `Message`)."""
     session_key: str = ""
     """The conversation, which the chat's address does not show if it was chosen."""
 
@@ -444,22 +450,17 @@ does not run, but the owner did not deny it."""
 
 
 class ApprovalAsked(_OfTurn, frozen=True):
-    """The owner is asked in a chat about a call, which waits. The texts are as the chat shows
-    them."""
+    """The owner is asked in a chat about a call, which waits. The texts are as the chat shows them:
+    the action, everything that determines its effect, and the reason for the question. `asked_at`
+    is aware. The question expires after `seconds`."""
 
     code: str
     what: str
-    """The action."""
     details: str
-    """Everything that determines the effect of the call."""
     because: str
-    """The reason for the question."""
     answers: tuple[ApprovalAnswer, ...]
-    """The possible answers."""
     asked_at: datetime
-    """Aware."""
     seconds: float
-    """The time until the question expires."""
 
 
 class ApprovalClosed(_OfTurn, frozen=True):
@@ -470,7 +471,6 @@ class ApprovalClosed(_OfTurn, frozen=True):
     by: str = ""
 
     def __str__(self) -> str:
-        """Return a line for people."""
         by = f", by {self.by}" if self.by else ""
         return f"{_OUTCOMES[self.outcome]}{by}."
 
@@ -493,5 +493,5 @@ class ToolFinished(Struct, frozen=True):
     seconds: float
 
 
-Progress = TurnStarted | PromptReading | TextDelta | ToolStarted | ToolOutput | TurnEnded | Notice
+Progress = TurnStarted | Waiting | TextDelta | ToolStarted | ToolOutput | TurnEnded | Notice
 """Events that a channel may show while a turn runs. Best effort: never stored or retried."""

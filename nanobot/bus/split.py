@@ -36,7 +36,8 @@ class Limits(Struct, frozen=True):
     `together` has all their kinds. A file has at most `file_bytes`. `fits` checks a source text
     whose converted length may differ, against `text` or `caption`. `closing`: the client waits for
     the end of each answer, so an empty one is sent too. `voice`: the platform plays voice messages.
-    `shown_once`: a part sent again under the same key is not shown again. `tells_writing`: the
+    `shown_once`: a part sent again under the same key is not shown again. `drafts`: the text of an
+    incomplete reply disappears at its end, so that of a stopped turn is sent. `tells_writing`: the
     channel calls `nanobot.channel.WRITING` before it writes a request, so that a part is not in
     doubt if the process dies before that."""
 
@@ -50,6 +51,7 @@ class Limits(Struct, frozen=True):
     closing: bool = False
     voice: bool = False
     shown_once: bool = False
+    drafts: bool = False
     tells_writing: bool = False
 
 
@@ -173,6 +175,11 @@ def _good_end(text: str, start: int, end: int) -> int:
     ):
         return end - 1  # keep an unjoined surrogate pair together
     return end
+
+
+def close_fence(text: str) -> str:
+    """Close a fence that is open at the end of `text`."""
+    return _close_fence(text)[0]
 
 
 def _close_fence(part: str) -> tuple[str, str]:

@@ -23,7 +23,7 @@ from loguru import logger
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from nanobot.agent.runner import TurnMetrics
+from nanobot.agent.hooks import TurnMetrics
 from nanobot.bus.damage import damage_reports
 from nanobot.bus.events import TERMINAL
 from nanobot.bus.journal import LEARNING, in_currency, sum_usage

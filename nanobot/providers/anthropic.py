@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct, field
@@ -110,7 +110,7 @@ class AnthropicProvider:
             support = self._supports.get(model, _Support())
             fields = self._make_fields(prompt, options, support)
             source = self._endpoint.source(model)
-            incoming = IncomingMessage(self._endpoint, source, prompt, on_text)
+            incoming = IncomingMessage(self._endpoint, source, prompt, on_text, options.on_thinking)
             body = self._join_body(prompt, model, fields)
             try:
                 await receive(self._connection, "/messages", body, incoming, self._waits)
@@ -273,10 +273,16 @@ class IncomingMessage(IncomingAnswer):
     kind = "message"
 
     def __init__(
-        self, endpoint: Endpoint, source: str, prompt: Prompt, on_text: TextSink | None
+        self,
+        endpoint: Endpoint,
+        source: str,
+        prompt: Prompt,
+        on_text: TextSink | None,
+        on_thinking: Callable[[], None] | None = None,
     ) -> None:
         super().__init__(endpoint)
         self._source, self._prompt, self._on_text = source, prompt, on_text
+        self._on_thinking = on_thinking or (lambda: None)
         self._blocks: dict[int, _Block] = {}
         self._stop = self._model = ""
         self._usage: dict[str, int] = {}
@@ -322,11 +328,15 @@ class IncomingMessage(IncomingAnswer):
     def _start_block(self, index: int, fields: Mapping[str, object]) -> None:
         block = self._blocks[index] = _Block(string(fields.get("type")), dict(fields))
         self.held += sum(len(value) for value in fields.values() if isinstance(value, str))
+        if block.kind in THINKING_TYPES:
+            self._on_thinking()
         if block.text:
             block.fields["text"] = valid_unicode(block.text)
             self._say(block.text)
 
     def _add_delta(self, block: _Block | None, delta: object) -> None:
+        if block and block.kind in THINKING_TYPES:
+            self._on_thinking()
         for name, value in mapping(delta).items() if block else ():
             if block and name != "type" and isinstance(value, str):
                 if name == "signature":  # arrives whole, as in the official SDK

@@ -139,9 +139,11 @@ class Endpoint(Struct, frozen=True, dict=True):
         return ": ".join(filter(None, (f"the model server at {self.place} {what}", detail)))
 
     def unreachable_error(self, reason: str) -> ProviderUnavailable:
+        reason = self.shorten(reason)
         return ProviderUnavailable(
-            f"cannot reach the model server at {self.place}: {self.shorten(reason)}",
+            f"cannot reach the model server at {self.place}: {reason}",
             hint=self._choose_hint(0) or f"Check {self.settings}.base_url and the network.",
+            reason=reason,
         )
 
     def stall_error(self, seconds: float) -> ProviderStalled:
@@ -149,12 +151,15 @@ class Endpoint(Struct, frozen=True, dict=True):
         return ProviderStalled(
             f"the model server at {self.place} sent nothing for {seconds:g} seconds",
             hint=hint if self.settings.startswith("model") else "",
+            reason=f"no answer for {seconds:g} s",
         )
 
     def cut_error(self, reason: str) -> ProviderUnavailable:
         text = self.shorten(reason)
         return ProviderUnavailable(
-            f"the model server at {self.place} stopped in the middle of its answer", detail=text
+            f"the model server at {self.place} stopped in the middle of its answer",
+            detail=text,
+            reason="the answer broke off",
         )
 
     def garbage_error(self, what: str, excerpt: bytes = b"") -> ProviderGarbage:
@@ -164,7 +169,7 @@ class Endpoint(Struct, frozen=True, dict=True):
         shown = self.shorten(text_of_page(text))
         hint = self._choose_hint(404) if text.startswith("<") else ""
         what = self._describe(f"answered with {what}", shown)
-        return ProviderGarbage(what, detail=shown, hint=hint)
+        return ProviderGarbage(what, detail=shown, hint=hint, reason="unreadable answer")
 
     def unusable_error(self, what: str, hint: str) -> ProviderRejected:
         return ProviderRejected(what, status=0, hint=hint)
@@ -196,10 +201,12 @@ class Endpoint(Struct, frozen=True, dict=True):
         match said.meaning(status):
             case "busy":
                 what = self._describe(f"is busy ({status})", detail)
-                return ProviderBusy(what, retry_after=wait, detail=detail)
+                why = f"busy ({status})"
+                return ProviderBusy(what, retry_after=wait, detail=detail, reason=why)
             case "failed":
                 what = self._describe(f"failed ({status})", detail)
-                return ProviderUnavailable(what, retry_after=wait, detail=detail)
+                why = f"server error ({status})"
+                return ProviderUnavailable(what, retry_after=wait, detail=detail, reason=why)
             case "blamed":
                 what = self._describe(f"cannot handle the request ({status})", detail)
                 hint = self._choose_hint(status, said.message)

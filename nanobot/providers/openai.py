@@ -212,7 +212,7 @@ class OpenAIProvider:
             self._endpoint.source(options.model),
             reads_calls=bool(prompt.tools.specs) and not dialect.native_calls,
             on_text=on_text,
-            on_reading=options.on_reading,
+            options=options,
         )
         body = self._build_body(question, dialect)
         await receive(self._connection, "/chat/completions", body, incoming, self._waits)

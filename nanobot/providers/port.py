@@ -65,6 +65,10 @@ the request was repeated."""
 ReadingSink = Callable[[int, int], None]
 """Called with the tokens of a prompt that a slow server has read, and their total."""
 
+OutageSink = Callable[[str, int, float], None]
+"""Called each second while a failed call waits for its next try: with the reason in a few words,
+the number of tries so far, and the seconds left (0.0: it begins)."""
+
 
 class Image(Struct, frozen=True):
     """An image for the model: `data` is base64 text, `mime` such as `image/png`."""
@@ -237,7 +241,7 @@ class CallOptions(Struct, frozen=True):
     cache). `effort` overrides the configured reasoning effort. `schema` is the form of an answer
     that is a JSON object, which servers for small models enforce. `use` is the purpose of the call,
     which selects one of the configured models. `on_reading` is called with a slow server's progress
-    on the prompt."""
+    on the prompt, `on_thinking` with each piece of thinking, `on_outage` before a repetition."""
 
     model: str = ""
     max_tokens: int = 0
@@ -246,6 +250,8 @@ class CallOptions(Struct, frozen=True):
     schema: ToolSpec | None = None
     use: ModelUse = "chat"
     on_reading: ReadingSink | None = None
+    on_thinking: Callable[[], None] | None = None
+    on_outage: OutageSink | None = None
 
 
 class RequestSettings(Struct, frozen=True):

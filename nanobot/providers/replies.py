@@ -9,7 +9,7 @@ the way and returns the reply at the end.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from nanobot.errors import ProviderError
@@ -17,7 +17,7 @@ from nanobot.messages import ProviderData
 from nanobot.providers.calls import CallAssembler, calls_from_text
 from nanobot.providers.endpoint import Endpoint
 from nanobot.providers.fields import count, items, mapping, string
-from nanobot.providers.port import Prompt, ReadingSink, Reply, TextSink, Usage
+from nanobot.providers.port import CallOptions, Prompt, Reply, TextSink, Usage
 from nanobot.providers.refusals import ErrorBody, error_in, filter_error, filter_in, is_filter
 from nanobot.providers.response_body import IncomingAnswer
 from nanobot.providers.thinking import ThinkingFilter, VisibleText
@@ -32,6 +32,7 @@ _MESSAGE_FIELDS = (
     *("thinking_blocks", "extra_content"),
 )
 """Fields that servers need back with a message that has calls."""
+_NO_OPTIONS = CallOptions()
 _TAIL_SECONDS, _DOUBTFUL_TAIL_SECONDS = 2.0, 10.0
 """Seconds to wait for more of an answer that seems complete. A finish reason that comes with text
 is doubtful, because some servers put one into each piece."""
@@ -58,12 +59,13 @@ class IncomingReply(IncomingAnswer):
         *,
         reads_calls: bool = False,
         on_text: TextSink | None = None,
-        on_reading: ReadingSink | None = None,
+        options: CallOptions = _NO_OPTIONS,
     ) -> None:
         super().__init__(endpoint)
         self._prompt, self._source = prompt, source
-        self._on_reading = on_reading or (lambda _, __: None)
-        self._text = _ReplyText(prompt if reads_calls else None, on_text)
+        self._on_reading = options.on_reading or (lambda _, __: None)
+        self._on_thinking = on_thinking = options.on_thinking or (lambda: None)
+        self._text = _ReplyText(prompt if reads_calls else None, on_text, on_thinking)
         self._calls = CallAssembler()
         self._given: dict[str, list[Any]] = {}
         """Fields that the server needs back with its message, in pieces."""
@@ -145,7 +147,9 @@ class IncomingReply(IncomingAnswer):
             if value := fields.get(name):
                 self._given.setdefault(name, []).append(value)
                 self._given_size += len(value if isinstance(value, str) else str(value))
-                self._thought |= isinstance(value, str) or name == "reasoning_details"
+                if isinstance(value, str) or name == "reasoning_details":
+                    self._thought = True
+                    self._on_thinking()
         content = text_of(fields.get("content") or (fields or choice).get("text"))
         self._characters += len(content)
         self._text.feed(content)
@@ -187,14 +191,19 @@ class _ReplyText:
     """Visible text of a reply, in `pieces`: without thinking, and if there is a `prompt`, without
     calls written as text. Shown text may have to be retracted."""
 
-    def __init__(self, prompt: Prompt | None, on_text: TextSink | None) -> None:
-        self._prompt, self._on_text = prompt, on_text
+    def __init__(
+        self, prompt: Prompt | None, on_text: TextSink | None, on_thinking: Callable[[], None]
+    ) -> None:
+        self._prompt, self._on_text, self._on_thinking = prompt, on_text, on_thinking
         self.thinking, self._calls = ThinkingFilter(), self._new_calls()
         self.pieces: list[str] = []
 
     def feed(self, piece: str) -> None:
         """Process a raw piece."""
-        self._take(self.thinking.feed(piece))
+        shown = self.thinking.feed(piece)
+        if self.thinking.thought and not (shown.text or self.pieces):
+            self._on_thinking()
+        self._take(shown)
 
     def close(self, refusal: str) -> tuple[str, Sequence[TextCall]]:
         """Return the whole text, or the model's `refusal` if there is none, and the calls in it."""

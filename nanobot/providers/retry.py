@@ -34,7 +34,15 @@ from nanobot.errors import (
     ProviderUnavailable,
     RequestBlamed,
 )
-from nanobot.providers.port import CallOptions, Prompt, Provider, Reply, TextSink, Usage
+from nanobot.providers.port import (
+    CallOptions,
+    OutageSink,
+    Prompt,
+    Provider,
+    Reply,
+    TextSink,
+    Usage,
+)
 
 
 class RetryPolicy(Struct, frozen=True):
@@ -51,7 +59,12 @@ T = TypeVar("T")
 
 
 async def retry(
-    ask: Callable[[], Awaitable[T]], what: str, policy: RetryPolicy, clock: Clock, random: Random
+    ask: Callable[[], Awaitable[T]],
+    what: str,
+    policy: RetryPolicy,
+    clock: Clock,
+    random: Random,
+    on_outage: OutageSink | None = None,
 ) -> T:
     """Return the result of `ask`, retried while that may help. Raise the last error when the time
     is used up. `what` names the request in the log."""
@@ -69,7 +82,20 @@ async def retry(
             if clock.monotonic() + wait >= deadline or used_up:
                 raise
             logger.info("asking for {} again in {:.1f} s: {}", what, wait, error)
-        await clock.sleep(wait)
+            reason = error.reason
+        if on_outage is None:
+            await clock.sleep(wait)
+        else:
+            await _count_down(wait, clock, partial(on_outage, reason, failures))
+
+
+async def _count_down(seconds: float, clock: Clock, show: Callable[[float], None]) -> None:
+    """Wait, and report the rest each second and at the end."""
+    due = clock.monotonic() + seconds
+    while (left := due - clock.monotonic()) > 0:
+        show(left)
+        await clock.sleep(min(left, 1.0))
+    show(0.0)
 
 
 def wait_before_retry(
@@ -161,7 +187,8 @@ class RetryingProvider:
         does, including a skipped model's last one."""
         text = _RestartableText(on_text)
         ask = partial(self._ask_each, prompt, options, text)
-        return await retry(ask, "an answer", self._policy, self._clock, self._random)
+        policy, clock, random = self._policy, self._clock, self._random
+        return await retry(ask, "an answer", policy, clock, random, options.on_outage)
 
     async def close(self) -> None:
         for model in self._models:
@@ -210,8 +237,10 @@ def combine_errors(errors: Sequence[ProviderError]) -> ProviderError:
     summary = f"{first}; {passing[0]}"
     if all(isinstance(error, ProviderGarbage) for error in passing):
         return ProviderGarbage(summary, detail=first.detail, hint=first.hint)
-    wait = min(error.retry_after for error in passing)
-    return ProviderUnavailable(summary, retry_after=wait, detail=first.detail, hint=first.hint)
+    wait, reason = min(error.retry_after for error in passing), passing[0].reason
+    return ProviderUnavailable(
+        summary, retry_after=wait, detail=first.detail, hint=first.hint, reason=reason
+    )
 
 
 class RoutingProvider:

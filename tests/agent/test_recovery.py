@@ -10,7 +10,8 @@ from shutil import copytree, ignore_patterns
 import pytest
 from msgspec.structs import replace
 
-from nanobot.agent.runner import INTERRUPTED, TurnEvent
+from nanobot.agent.hooks import TurnEvent
+from nanobot.agent.runner import INTERRUPTED
 from nanobot.bus.events import InboundMessage, TurnStarted
 from nanobot.bus.journal import Step
 from nanobot.bus.sqlite_journal import SqliteJournal

@@ -9,17 +9,9 @@ from typing import NamedTuple
 
 import pytest
 
+from nanobot.agent.hooks import AgentHook, Hooks, TurnEvent
 from nanobot.agent.media import MediaStore
-from nanobot.agent.runner import (
-    AT_ONCE,
-    INTERRUPTED,
-    AgentHook,
-    AgentRunner,
-    EarlierWork,
-    Hooks,
-    TurnEvent,
-    TurnLog,
-)
+from nanobot.agent.runner import AT_ONCE, INTERRUPTED, AgentRunner, EarlierWork, TurnLog
 from nanobot.bus.events import PromptReading, TextDelta
 from nanobot.clock import Clock
 from nanobot.errors import ProviderGarbage, ToolError

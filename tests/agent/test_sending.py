@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from nanobot.agent.runner import INTERRUPTED, TurnEvent
+from nanobot.agent.hooks import TurnEvent
+from nanobot.agent.runner import INTERRUPTED
 from nanobot.bus.events import (
     InboundMessage,
     OutboundMessage,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.agent.runner import TurnEvent
+from nanobot.agent.hooks import TurnEvent
 from nanobot.bus.events import NANOBOT, Media, TurnEnded
 from nanobot.channel import Limits
 from nanobot.providers.port import Prompt, Reply, Usage

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from nanobot.agent.runner import TurnMetrics
+from nanobot.agent.hooks import TurnMetrics
 from nanobot.bus.events import TurnEnded
 from nanobot.bus.journal import Completion
 from nanobot.bus.sqlite_journal import SqliteJournal

@@ -186,12 +186,12 @@ function working(is) {
   if (is && !mark) line("meta working", "nanobot is working");
   if (!is) mark?.remove();
 }
-/** Show the reading progress, or remove it if the text is empty. Screen readers skip it. */
-function reading(text) {
-  const shown = $(".reading", now);
+/** Show what the turn waits for, or remove it if the text is empty. Screen readers skip it. */
+function waiting(text) {
+  const shown = $(".waiting", now);
   if (!text) shown?.remove();
-  else (shown ?? line("meta reading", "")).textContent = text;
-  $(".reading", now)?.setAttribute("aria-hidden", "true");
+  else (shown ?? line("meta waiting", "")).textContent = text;
+  $(".waiting", now)?.setAttribute("aria-hidden", "true");
 }
 
 function followConversation() {
@@ -216,15 +216,15 @@ function followConversation() {
       said.append(words);
     }
   });
-  on("turn", () => { working(true); reading(""); });
-  on("reading", (event) => reading(event.text));
+  on("turn", () => { working(true); waiting(""); });
+  on("waiting", (event) => waiting(event.text));
   on("delta", (event) => {
-    reading("");
+    waiting("");
     const at = draft();
     at.textContent = event.restart ? event.text : at.textContent + event.text;
     now.scrollTop = now.scrollHeight;
   });
-  on("tool", (event) => { reading(""); $(".draft", now)?.remove(); line("meta step", `▸ ${event.hint}`); });
+  on("tool", (event) => { waiting(""); $(".draft", now)?.remove(); line("meta step", `▸ ${event.hint}`); });
   on("output", (event) => {
     const at = $("pre", now) ?? now.appendChild(document.createElement("pre"));
     at.textContent = (at.textContent + event.text).slice(-4000);

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import aiohttp
 
-from nanobot.agent.runner import AgentHook
+from nanobot.agent.hooks import AgentHook
 from nanobot.app.gateway import Gateway
 from nanobot.channel.keys import ApiKeys
 from nanobot.clock import Clock, SystemClock

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from nanobot.agent.runner import TurnEvent
+from nanobot.agent.hooks import TurnEvent
 from nanobot.bus.events import InboundMessage, TurnEnded
 from nanobot.testing import FakeClock, ScriptedModel, calls, says
 from nanobot.tooling import TurnContext
