@@ -22,12 +22,14 @@ from nanobot.channel import ChannelHost
 from nanobot.clock import first_error
 from nanobot.errors import NanobotError, StorageError
 from nanobot_api.exchanges import (
+    WAITING,
     AnswerEvent,
     Event,
     Exchange,
     Exchanges,
     FailureEvent,
     OwnerQuestion,
+    ProgressEvent,
     TextEvent,
 )
 from nanobot_api.memory import Ask
@@ -81,6 +83,14 @@ class Order(Struct, frozen=True):
         if answer.error:
             return FailureEvent(problem_of(answer.error, answer.whole))
         return replace(event, answer=replace(answer, before="")) if self.record.formatted else event
+
+    def skips(self, event: Event, stream: Stream | None) -> bool:
+        """True for text that is not in its final form yet, and for a wait before the stream begins,
+        because the request may still end with a status."""
+        if isinstance(event, TextEvent):
+            return self.record.formatted
+        is_wait = isinstance(event, ProgressEvent) and event.kind == WAITING
+        return is_wait and (stream is None or not stream.has_begun)
 
     def make_notice(self, text: str) -> Event:
         """Return the notice that ends the request while its turn continues. A client that reads
@@ -181,7 +191,7 @@ class Responder:
         deadline = self._clock.monotonic() + WAIT_SECONDS
         stream = Stream(http, order.shape, order.headers) if order.stream else None
         while True:
-            event = await self._event(http, order, exchange, deadline)
+            event = await self._event(http, order, exchange, deadline, stream)
             try:
                 self._expect_key(http)
             except Problem as problem:  # revoked since the request began
@@ -199,18 +209,21 @@ class Responder:
                 return stream.response
 
     async def _event(
-        self, http: web.Request, order: Order, exchange: Exchange, deadline: float
+        self,
+        http: web.Request,
+        order: Order,
+        exchange: Exchange,
+        deadline: float,
+        stream: Stream | None,
     ) -> Event | None:
         """Return the next event for the client, or None if a keep-alive is due. Raises
         `ConnectionError` if the client has left a request that ends with it."""
         heard = self._clock.monotonic()
         while True:
             event = await exchange.events.get()
-            if isinstance(event, TextEvent) and order.record.formatted:
-                event = None  # the text is not in its final form yet
             if isinstance(event, AnswerEvent):
                 return order.convert_end(event)
-            if event is not None:
+            if event is not None and not order.skips(event, stream):
                 return event
             # aiohttp reports this only in reads and writes, and there are none at the moment.
             if order.ends_with_client and (http.transport is None or http.transport.is_closing()):

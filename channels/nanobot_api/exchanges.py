@@ -35,6 +35,9 @@ _REMEMBERED = 10_000
 """Number of turns to remember. Turns without an answer are dropped in time."""
 
 
+WAITING = "waiting"
+"""Kind of the progress while the model has not answered. It does not begin a stream."""
+
 TICK_SECONDS = 0.25
 _UNKNOWN = "others"
 """The origin of an answer whose turn ended in an earlier process: it may repeat any content."""
@@ -49,7 +52,7 @@ class TextEvent(Struct, frozen=True):
 
 class ProgressEvent(Struct, frozen=True):
     """Progress for people: `tool` (a call starts), `output` (of a tool, or its reason to wait),
-    `waiting` (for the model), `notice`."""
+    `WAITING` (for the model), `notice`."""
 
     kind: str
     text: str
@@ -191,7 +194,7 @@ class Exchanges:
                     turn.fresh = False
             case Waiting():
                 if line := str(event):
-                    self._tell(turn.chat, turn.event_ids, ProgressEvent("waiting", line))
+                    self._tell(turn.chat, turn.event_ids, ProgressEvent(WAITING, line))
             case ToolStarted():
                 turn.fresh = True
                 self._tell(turn.chat, turn.event_ids, ProgressEvent("tool", event.hint))

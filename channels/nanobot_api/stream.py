@@ -28,12 +28,7 @@ class Stream:
         )
 
     async def show(self, event: Event | None) -> bool:
-        """Send an event, or a keep-alive for None. Return True after the last event.
-
-        A wait for the model does not start the stream, because it may end with a status."""
-        is_wait = isinstance(event, ProgressEvent) and event.kind == "waiting"
-        if is_wait and not self.has_begun:
-            return False
+        """Send an event, or a keep-alive for None. Return True after the last event."""
         if not self.has_begun:
             await self.response.prepare(self._http)
             self.has_begun = True

@@ -386,14 +386,16 @@ class Turns:
     async def _complete(self, turn: RunningTurn, outcome: Outcome) -> None:
         """Commit the new messages, the closed inbox rows and the reply in one transaction. If the
         turn failed, the person's message stays in the session, and the reply does not enter it."""
-        session, result = turn.session, outcome.result
+        session, result, text = turn.session, outcome.result, outcome.text
         async with turn.ending:
             turn.refuse_if_ended()
             turn.open = False
             usage = result.usage if result else _UNUSED
             event = turn.end_event(outcome.state, outcome.error, usage)
             try:
-                outgoing, notes = await self._build_replies(turn, outcome.state, outcome.text)
+                if outcome.state == "stopped":
+                    text = self._parts.split.keep_draft(turn.inbound, turn.text_so_far)
+                outgoing, notes = await self._build_replies(turn, outcome.state, text)
                 if result:
                     outgoing += self._build_voice_reply(turn, result.text)
                     final = Message("assistant", result.text, self._parts.clock.now())
@@ -431,8 +433,6 @@ class Turns:
         """Return the messages sent at the end of a turn, and the note for the chat's conversation
         if no person in it started the turn."""
         inbound = turn.inbound
-        if state == "stopped":
-            text = self._parts.split.keep_draft(inbound, turn.text_so_far)
         if inbound.is_background:  # it may have nothing to report
             text = "" if is_silent(text) else text
             text = job_failure_text(inbound, text) if state == "failed" else text

@@ -307,7 +307,10 @@ class IncomingMessage(IncomingAnswer):
             case "content_block_start":
                 self._start_block(count(fields.get("index")), mapping(fields.get("content_block")))
             case "content_block_delta":
-                self._add_delta(self._blocks.get(count(fields.get("index"))), fields.get("delta"))
+                block = self._blocks.get(count(fields.get("index")))
+                if block and block.kind in THINKING_TYPES:
+                    self._on_thinking()
+                self._add_delta(block, fields.get("delta"))
             case "message_delta":
                 self._stop = string(mapping(fields.get("delta")).get("stop_reason")) or self._stop
                 self._count(fields.get("usage"))
@@ -328,15 +331,11 @@ class IncomingMessage(IncomingAnswer):
     def _start_block(self, index: int, fields: Mapping[str, object]) -> None:
         block = self._blocks[index] = _Block(string(fields.get("type")), dict(fields))
         self.held += sum(len(value) for value in fields.values() if isinstance(value, str))
-        if block.kind in THINKING_TYPES:
-            self._on_thinking()
         if block.text:
             block.fields["text"] = valid_unicode(block.text)
             self._say(block.text)
 
     def _add_delta(self, block: _Block | None, delta: object) -> None:
-        if block and block.kind in THINKING_TYPES:
-            self._on_thinking()
         for name, value in mapping(delta).items() if block else ():
             if block and name != "type" and isinstance(value, str):
                 if name == "signature":  # arrives whole, as in the official SDK

@@ -143,6 +143,16 @@ class IncomingReply(IncomingAnswer):
         before = self._characters + self._calls.size
         whole = choice.get("delta") is None and not before
         fields = mapping(choice.get("message" if whole else "delta"))
+        self._keep_fields(fields)
+        content = text_of(fields.get("content") or (fields or choice).get("text"))
+        self._characters += len(content)
+        self._text.feed(content)
+        self._refusal += string(fields.get("refusal"))
+        self._calls.add(fields.get("tool_calls"), whole=whole)
+        self._note_finish(choice, more=self._characters + self._calls.size > before)
+
+    def _keep_fields(self, fields: Mapping[str, object]) -> None:
+        """Keep the fields that the server needs back, such as its thinking."""
         for name in _MESSAGE_FIELDS:
             if value := fields.get(name):
                 self._given.setdefault(name, []).append(value)
@@ -150,12 +160,6 @@ class IncomingReply(IncomingAnswer):
                 if isinstance(value, str) or name == "reasoning_details":
                     self._thought = True
                     self._on_thinking()
-        content = text_of(fields.get("content") or (fields or choice).get("text"))
-        self._characters += len(content)
-        self._text.feed(content)
-        self._refusal += string(fields.get("refusal"))
-        self._calls.add(fields.get("tool_calls"), whole=whole)
-        self._note_finish(choice, more=self._characters + self._calls.size > before)
 
     def _note_finish(self, choice: Mapping[str, object], *, more: bool) -> None:
         """Record the finish reason of a choice, which may come with `more` text or calls. If more

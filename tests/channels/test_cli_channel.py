@@ -16,11 +16,13 @@ from nanobot.bus.events import (
     Button,
     InboundMessage,
     Media,
+    ModelUnreachable,
     Notice,
     OutboundPart,
     PromptReading,
     Receipt,
     TextDelta,
+    Thinking,
     ToolOutput,
     ToolStarted,
     TurnEnded,
@@ -235,6 +237,29 @@ async def test_progress_goes_to_the_clients_of_its_turn_only() -> None:
         {"event": "output", "id": "1", "text": "more\n"},
     ]
     assert other.names == ["accepted"]
+
+
+async def test_the_watchers_see_when_a_postponed_turn_is_tried_again_until_it_ends(
+    tmp_path: Path,
+) -> None:
+    core, asker, watcher = Core(folder=tmp_path), Client(), Client()
+    away = ModelUnreachable("cli", "direct", "t1", "connection refused", 15, 1)
+    line = "model unreachable: connection refused, trying again in 15 s (1)"
+    async with running(core) as channel:
+        await channel.chat(request("1"), asker)
+        await channel.chat(request("2", "", watch=True), watcher)
+        await channel.show_progress(TurnStarted("cli", "direct", "t1", ("cli:1",)))
+        await channel.show_progress(away)
+        assert asker.events[-1] == {"event": "reading", "id": "1", "text": line}
+        await channel.show_progress(TurnEnded("cli", "direct", "t1", ("cli:1",), "waiting"))
+        await channel.show_progress(away)
+        await channel.show_progress(TurnStarted("cli", "direct", "t1", ("cli:1",)))
+        await channel.show_progress(Thinking("cli", "direct", "t1", 8))
+        await channel.show_progress(TurnEnded("cli", "direct", "t1", ("cli:1",), "done"))
+        await channel.show_progress(TurnStarted("cli", "direct", "t2", ()))
+        await channel.show_progress(Thinking("cli", "direct", "t2", 8))
+    shown = [event["text"] for event in watcher.events if event["event"] == "reading"]
+    assert shown == [line, "thinking 8 s", ""]
 
 
 async def test_a_client_that_does_not_want_to_see_the_reply_grow_gets_notices_only() -> None:

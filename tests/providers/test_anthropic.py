@@ -620,3 +620,16 @@ async def test_an_address_that_is_none_is_refused_with_the_setting_to_change(bas
     asked = AnthropicProvider(model="m", base_url=base_url, api_key="", max_tokens=0)
     with pytest.raises(ProviderRejected, match=r"model\.base_url"):
         await asked.complete(prompt(user_message("Hi")), ASK)
+
+
+async def test_each_piece_of_thinking_is_reported_and_no_text() -> None:
+    seen: list[str] = []
+    async with FakeAnthropic([Says((Thinking("Let me see…"), "Done."))]) as server:
+        claude = provider(server)
+        options = CallOptions(effort="high", on_thinking=lambda: seen.append("?"))
+        await claude.complete(
+            prompt(user_message("Hello")), options, lambda text, _: seen.append(text)
+        )
+        await claude.close()
+    assert "?" in seen
+    assert "".join(seen).lstrip("?") == "Done."

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 from itertools import pairwise
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nanobot.errors import ProviderError
 from nanobot.providers.endpoint import Endpoint
-from nanobot.providers.port import Prompt, Reply, Toolset, user_message
+from nanobot.providers.port import CallOptions, Prompt, Reply, Toolset, user_message
 from nanobot.providers.replies import IncomingReply
 from nanobot.providers.response_body import EventParser
 from tests.growth import assert_linear
@@ -191,3 +192,32 @@ def test_an_answer_without_text_has_begun_with_its_finish_reason() -> None:
     assert not incoming.has_begun
     incoming.feed(event({}, "stop"))
     assert incoming.has_begun
+
+
+@pytest.mark.parametrize(
+    "deltas",
+    [
+        [{"reasoning_content": "hm"}, {"reasoning_content": " hm"}, {"content": "yes"}],
+        [{"reasoning": "hm"}, {"reasoning": " hm"}, {"content": "yes"}],
+        [{"reasoning_details": [{"type": "reasoning.text", "text": "hm"}]}] * 2
+        + [{"content": "yes"}],
+        [
+            {"content": "<think>hm"},
+            {"content": " hm"},
+            {"content": "</think>yes"},
+            {"content": "!"},
+        ],
+    ],
+)
+def test_each_piece_of_thinking_is_reported_and_no_other(deltas: list[dict[str, object]]) -> None:
+    seen: list[str] = []
+    incoming = IncomingReply(
+        ENDPOINT,
+        HELLO,
+        on_text=lambda text, _: seen.append(text),
+        options=CallOptions(on_thinking=lambda: seen.append("?")),
+    )
+    for delta in deltas:
+        incoming.feed(event(delta))
+    assert seen[:3] == ["?", "?", "yes"]
+    assert "?" not in seen[2:]

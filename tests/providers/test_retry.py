@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+from itertools import pairwise
 from random import Random
 
 import pytest
@@ -18,13 +20,26 @@ from nanobot.errors import (
     ProviderUnavailable,
     RequestBlamed,
 )
+from nanobot.providers.endpoint import Endpoint
+from nanobot.providers.openai import OpenAIProvider
 from nanobot.providers.port import CallOptions, Prompt, Toolset, user_message
-from nanobot.providers.retry import Model, RetryingProvider, RetryPolicy, wait_before_retry
+from nanobot.providers.retry import (
+    Model,
+    RetryingProvider,
+    RetryPolicy,
+    combine_errors,
+    wait_before_retry,
+)
 from nanobot.testing import FakeClock, ScriptedModel, fails, says
 
 HELLO = Prompt((user_message("Hello"),), Toolset.of([]))
 OUT = ProviderUnavailable("out")
 GARBAGE = ProviderGarbage("garbage")
+ENDPOINT = Endpoint("http://10.0.0.1/v1", "m")
+
+
+def fault(status: int) -> ProviderError:
+    return ENDPOINT.refusal_error(status, {}, b"")
 
 
 def retrying(
@@ -143,3 +158,38 @@ def test_a_wait_is_never_shorter_than_asked_nor_longer_than_the_bound(
 def test_waits_double_up_to_the_bound(failures: int, longest: float) -> None:
     assert wait_before_retry(OUT, failures, RetryPolicy(), 1.0) == longest
     assert wait_before_retry(OUT, failures, RetryPolicy(), 0.0) == 0.0
+
+
+async def test_each_second_of_a_wait_is_reported_with_the_reason_and_the_number_of_tries() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    clock, seen = FakeClock(auto=True), list[tuple[str, int, float]]()
+    server = OpenAIProvider(
+        model="m", base_url=f"http://127.0.0.1:{port}/v1", api_key="", max_tokens=0
+    )
+    provider = RetryingProvider([Model("m", server)], RetryPolicy(5.0), clock, Random(7))
+    options = CallOptions(on_outage=lambda *said: seen.append(said))
+    with pytest.raises(ProviderUnavailable) as caught:
+        await provider.complete(HELLO, options)
+    await provider.close()
+    assert caught.value.reason == "connection refused"
+    assert {reason for reason, _, _ in seen} == {"connection refused"}
+    tries = [number for _, number, left in seen if left == 0]
+    assert tries == list(range(1, len(tries) + 1))
+    for (_, number, left), (_, following, later) in pairwise(seen):
+        assert (later < left <= later + 1.0) if following == number else left == 0
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (fault(429), "busy (429)"),
+        (fault(503), "server error (503)"),
+        (ENDPOINT.stall_error(120), "no answer for 120 s"),
+        (ENDPOINT.cut_error("EOF"), "the answer broke off"),
+        (ENDPOINT.garbage_error("a web page", b"<html>"), "unreadable answer"),
+        (combine_errors([ProviderRejected("no", status=401), fault(503)]), "server error (503)"),
+    ],
+)
+def test_the_reason_is_short_and_names_no_address(error: ProviderError, reason: str) -> None:
+    assert error.reason == reason

@@ -9,6 +9,7 @@ import os
 import pytest
 
 from nanobot.errors import ContextTooLong, ProviderRejected, ProviderUnavailable
+from nanobot.providers.port import CallOptions, Prompt, Reply, TextSink
 from nanobot.testing import ScriptedModel, fails, says
 from nanobot.testing.clock import FakeClock
 from tests.channels.api.support import PERSON, Api, chat, repeat
@@ -136,6 +137,36 @@ async def test_a_model_that_is_out_is_a_503_and_the_message_is_not_answered_late
         assert answer.headers["Retry-After"] == "15"
         assert await api.chat("two", conversation="me") == "re: two"
     assert [m.content for m in read_stored(api.home, "api:laptop:me")] == ["two", "re: two"]
+
+
+class Pausing(ScriptedModel):
+    """Reports an outage, then writes a text and reports thinking, before each answer or failure."""
+
+    async def complete(
+        self, prompt: Prompt, options: CallOptions, on_text: TextSink | None = None
+    ) -> Reply:
+        assert options.on_outage is not None
+        assert on_text is not None
+        options.on_outage("connection refused", 3, 7.0)
+        if prompt.messages[-1].text.endswith("two"):
+            on_text("Let me see. ", False)
+            options.on_outage("connection refused", 1, 2.0)
+        return await super().complete(prompt, options, on_text)
+
+
+async def test_a_stream_shows_a_wait_for_the_model_once_it_has_begun(api: Api) -> None:
+    model = Pausing(fails(ProviderUnavailable("no route")), says("Yes."))
+    async with api.running(model, clock=FakeClock()):
+        answer = await api.post("chat/completions", chat("one", stream=True))
+        assert (answer.status, answer.code) == (503, "model_unavailable")
+        answer = await api.post("chat/completions", chat("two", stream=True))
+    deltas = [event["choices"][0]["delta"] for event in answer.events if event["choices"]]
+    assert [delta["nanobot"] for delta in deltas if "nanobot" in delta] == [
+        {
+            "type": "waiting",
+            "text": "model unreachable: connection refused, trying again in 2 s (1)",
+        }
+    ]
 
 
 async def test_with_a_key_for_repetitions_it_waits_for_the_model(api: Api) -> None:

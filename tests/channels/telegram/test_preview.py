@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 
 from nanobot.bus.events import (
+    ModelUnreachable,
     Notice,
     Progress,
     PromptReading,
     TextDelta,
+    Thinking,
     ToolOutput,
     ToolStarted,
     TurnEnded,
@@ -255,6 +257,43 @@ async def test_a_flood_stops_previews_for_the_turn_and_for_as_long_as_told(rig: 
     await rig.clock.advance(1)
     await wait_for_draft(rig, "three")
     assert await rig.telegram.receive(1) == ["waits as well"]
+
+
+async def test_an_outage_and_thinking_are_shown_below_the_text_and_cleared_by_more_of_it(
+    rig: Rig,
+) -> None:
+    place = ("telegram", str(PERSON), "t1")
+    await show(rig, start(), ModelUnreachable(*place, "connection refused", 7, 3))
+    await at_rest(rig)
+    await rig.clock.advance(1.0)
+    down = "model unreachable: connection refused, trying again"
+    await wait_for_draft(rig, f"{down} in 7 s (3)")
+    await at_rest(rig)
+    await show(rig, ModelUnreachable(*place, "connection refused", 0, 3))
+    await rig.clock.advance(0.5)
+    await wait_for_draft(rig, f"{down} (3)")
+    await at_rest(rig)
+    await show(rig, text("Let me see."))
+    await rig.clock.advance(0.5)
+    await wait_for_draft(rig, "Let me see.")
+    await at_rest(rig)
+    await show(rig, Thinking(*place, 8))
+    await rig.clock.advance(1.0)
+    await wait_for_draft(rig, "Let me see.\n\nthinking 8 s")
+    await at_rest(rig)
+    await show(rig, text(" Yes."))
+    await rig.clock.advance(0.5)
+    await wait_for_draft(rig, "Let me see. Yes.")
+
+
+async def test_the_seconds_of_a_wait_cost_no_more_calls_than_text(rig: Rig) -> None:
+    await show(rig, start())
+    for tenth in range(100):
+        await show(rig, Thinking("telegram", str(PERSON), "t1", tenth))
+        await at_rest(rig)
+        await rig.clock.advance(0.1)
+    await at_rest(rig)
+    assert len(rig.telegram.calls_of("sendMessageDraft")) <= 20
 
 
 async def test_a_flood_told_to_a_send_quiets_the_previews_too(rig: Rig) -> None:

@@ -12,7 +12,7 @@ from nanobot.providers.port import Prompt, Reply
 from nanobot.session.manager import SessionManager
 from nanobot.testing import ScriptedModel, calls, says
 from tests.channels.telegram.support import WatchedClock
-from tests.channels.telegram.whole import OWNER, newest_text, repeat
+from tests.channels.telegram.whole import OWNER, Writer, newest_text, repeat
 from tests.doubles.openai.faults import refusal
 from tests.doubles.openai.rules import ApiError
 from tests.doubles.openai.server import FakeOpenAI
@@ -203,3 +203,23 @@ async def test_in_a_group_a_reaction_of_the_owner_marks_a_message_to_keep(
     session = await manager.get_or_create(f"telegram:{GROUP}")
     await manager.close()
     assert [one.content for one in session.messages if one.kept] == ["[from Robin]\none"]
+
+
+async def test_the_text_of_a_stopped_answer_stays_in_the_chat_once_also_after_a_restart(
+    tmp_path: Path, telegram: FakeTelegram, clock: WatchedClock
+) -> None:
+    gate = Gate()
+    writer = Writer(lambda _: says("Once upon a time there was a boat."), gate)
+    async with talking(tmp_path, telegram, writer, clock=clock):
+        telegram.say("Tell me a story")
+        await gate.reached.wait()
+        await clock.advance(1.0)
+        await telegram.wait_for(telegram.drafts)
+        telegram.say("/stop")
+        assert await telegram.receive(2) == ["Once upon a time\n\n[stopped]", "Stopped."]
+        assert telegram.drafts()[-1].text == "Once upon a time"
+    async with talking(tmp_path, telegram, ScriptedModel(author=repeat), clock=clock):
+        telegram.say("go on")
+        assert (await telegram.receive(3))[2] == "re: go on"
+    said = [message.content for message in read_stored(tmp_path, "telegram:7")]
+    assert said == ["Tell me a story", "Once upon a time", "go on", "re: go on"]
