@@ -82,7 +82,7 @@ class _TurnState(Struct):
             if self.text:
                 yield {"kind": "delta", "text": self.text, "restart": True}
         if self.waiting:
-            yield {"kind": "waiting", "text": self.waiting}
+            yield {"kind": "wait", "text": self.waiting}
 
 
 class Live:
@@ -182,7 +182,7 @@ class Live:
             case Waiting():
                 at = self._of(key)
                 at.waiting = str(event)
-                shown = {"kind": "waiting", "text": at.waiting}
+                shown = {"kind": "wait", "text": at.waiting}
             case TextDelta():
                 at = self._of(key)
                 at.waiting = ""

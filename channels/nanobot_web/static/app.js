@@ -187,11 +187,11 @@ function working(is) {
   if (!is) mark?.remove();
 }
 /** Show what the turn waits for, or remove it if the text is empty. Screen readers skip it. */
-function waiting(text) {
-  const shown = $(".waiting", now);
+function showWait(text) {
+  const shown = $(".wait", now);
   if (!text) shown?.remove();
-  else (shown ?? line("meta waiting", "")).textContent = text;
-  $(".waiting", now)?.setAttribute("aria-hidden", "true");
+  else (shown ?? line("meta wait", "")).textContent = text;
+  $(".wait", now)?.setAttribute("aria-hidden", "true");
 }
 
 function followConversation() {
@@ -216,15 +216,15 @@ function followConversation() {
       said.append(words);
     }
   });
-  on("turn", () => { working(true); waiting(""); });
-  on("waiting", (event) => waiting(event.text));
+  on("turn", () => { working(true); showWait(""); });
+  on("wait", (event) => showWait(event.text));
   on("delta", (event) => {
-    waiting("");
+    showWait("");
     const at = draft();
     at.textContent = event.restart ? event.text : at.textContent + event.text;
     now.scrollTop = now.scrollHeight;
   });
-  on("tool", (event) => { waiting(""); $(".draft", now)?.remove(); line("meta step", `▸ ${event.hint}`); });
+  on("tool", (event) => { showWait(""); $(".draft", now)?.remove(); line("meta step", `▸ ${event.hint}`); });
   on("output", (event) => {
     const at = $("pre", now) ?? now.appendChild(document.createElement("pre"));
     at.textContent = (at.textContent + event.text).slice(-4000);

@@ -134,7 +134,7 @@ async def test_how_far_the_model_has_read_is_shown_until_the_reply_comes(
     async with serving(tmp_path, SlowReader(gate)) as web, browse(browser, web) as page:
         await begin_chat(page)
         await write(page, "go")
-        shown = page.locator("#now .waiting")
+        shown = page.locator("#now .wait")
         await expect(shown).to_have_text("reading 1,900 of 2,750 tokens")
         await page.reload()
         await expect(shown).to_have_text("reading 1,900 of 2,750 tokens")  # in the middle of it
