@@ -67,6 +67,7 @@ BENCHES = (
     Bench("bad_model", (), ("--random", "20")),
     Bench("crash_routines", ("--every", "20"), ("--short",)),  # the same
     Bench("crash_sends", quick=("--short",)),
+    Bench("crash_stop", ("--every", "10"), ("--short",)),
     Bench("crash_telegram", ("--every", "20"), ("--short",)),  # the same
     Bench("crash_cloud", ("--every", "60"), ("--short",)),
     Bench("crash_whatsapp", ("--every", "60"), ("--short",)),  # the same

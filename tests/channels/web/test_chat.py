@@ -10,8 +10,9 @@ from pathlib import Path
 
 from playwright.async_api import Browser, Download, expect
 
+from nanobot.errors import ProviderUnavailable
 from nanobot.providers.port import CallOptions, Prompt, Reply, TextSink
-from nanobot.testing.model import ScriptedModel, calls, says
+from nanobot.testing.model import ScriptedModel, calls, fails, says
 from nanobot.tooling import Arguments, Risk, TurnContext
 from tests.channels.telegram.whole import OWNER
 from tests.channels.web.browser import PHONE, begin_chat, browse, violations, write
@@ -141,6 +142,22 @@ async def test_how_far_the_model_has_read_is_shown_until_the_reply_comes(
         assert await violations(page) == []
         gate.opened.set()
         await expect(page.locator(".item.assistant").last).to_contain_text("Read.")
+        await expect(shown).to_have_count(0)
+
+
+async def test_an_outage_is_shown_with_its_next_try_until_the_message_is_dropped(
+    tmp_path: Path, browser: Browser
+) -> None:
+    out = ProviderUnavailable("no route to the server", reason="no route")
+    async with serving(tmp_path, ScriptedModel(fails(out))) as web, browse(browser, web) as page:
+        await begin_chat(page)
+        await write(page, "go")
+        shown = page.locator("#now .wait")
+        line = "model unreachable: no route, trying again in 15 s (1)"
+        await expect(shown).to_have_text(line)
+        await page.reload()
+        await expect(shown).to_have_text(line)
+        await write(page, "/stop")
         await expect(shown).to_have_count(0)
 
 
