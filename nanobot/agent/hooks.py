@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Protocol
 
 from loguru import logger
@@ -119,10 +120,11 @@ class WaitReports:
         """Count the seconds of the next thinking from its beginning."""
         self._thinking_since, self._thinking_due = math.inf, -math.inf
 
-    def show_outage(self, reason: str, tries: int, seconds: float) -> None:
-        """Report that the model failed, and when it is asked again. Only the owner reads why."""
+    def show_outage(self, reason: str, tries: int, seconds: float, *, later: bool = False) -> None:
+        """Report that the model failed, and when it is asked again: in this turn, or `later`."""
         self.forget_thinking()
         why = one_line(reason, _REASON) if self._caller.scope == OWNER else ""
+        at = f"{self._clock.now() + timedelta(seconds=seconds):%H:%M:%S}" if later else ""
         left, thread = math.ceil(seconds), self._caller.thread_id
-        outage = ModelUnreachable(*self._place, why, left, tries, thread_id=thread)
+        outage = ModelUnreachable(*self._place, why, left, tries, at, thread_id=thread)
         self._hook(outage, self._caller)

@@ -273,7 +273,7 @@ class Turns:
         await self._notify_waiting(turn, turn.id, waiting_text(error, is_owner=is_owner), error)
         if turn.open:
             waits = WaitReports(parts.hook, turn.caller, parts.clock)
-            waits.show_outage(error.reason, first.outages + 1, pause)
+            waits.show_outage(error.reason, first.outages + 1, pause, later=True)
         entry = replace(
             turn.as_entry(),
             reason=str(error),

@@ -383,16 +383,18 @@ class Thinking(Waiting, frozen=True):
 
 
 class ModelUnreachable(Waiting, frozen=True):
-    """The model failed `tries` times, and is asked again in `seconds` (0: now), maybe in a later
-    turn. Only the owner gets a `reason`."""
+    """The model failed `tries` times, and is asked again in `seconds` (0: now) or, if the turn goes
+    on later, at the time `at`. Only the owner gets a `reason`."""
 
     reason: str
     seconds: int
     tries: int
+    at: str = ""
 
     def __str__(self) -> str:
-        why = f": {self.reason}" if self.reason else ""
-        when = f" in {self.seconds:,} s" if self.seconds else ""
+        why = self.reason and f": {self.reason}"
+        soon = f" in {self.seconds:,} s" if self.seconds else ""
+        when = f" at {self.at}" if self.at else soon
         return f"model unreachable{why}, trying again{when} ({self.tries})"
 
 

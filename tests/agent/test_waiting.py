@@ -63,7 +63,7 @@ async def test_a_postponed_turn_says_after_its_end_when_it_is_tried_again(tmp_pa
             await clock.advance(pause)
         await channel.receive(2)
     start = "model unreachable: connection refused, trying again"
-    assert lines(channel) == [f"{start} in 15 s (1)", f"{start} in 30 s (2)"]
+    assert lines(channel) == [f"{start} at 09:00:15 (1)", f"{start} at 09:00:45 (2)"]
     kinds = [type(event) for event in channel.shown]
     assert kinds[kinds.index(ModelUnreachable) - 1] is TurnEnded
 
