@@ -302,7 +302,8 @@ class Turns:
             session = await self._parts.admission.session_of(turn.inbound)
             turn.session = turn.session if turn.scope else session
         try:
-            await self._complete(turn, Outcome("stopped"))
+            kept = self._parts.split.keep_draft(turn.inbound, turn.text_so_far)
+            await self._complete(turn, Outcome("stopped", kept))
         except TurnStopped:
             return False
         task, turn.task = turn.task, None
@@ -365,11 +366,8 @@ class Turns:
 
     async def notify_queued(self, entry: InboxEntry, held: InboxEntry) -> None:
         """Notify the watchers that a message waits behind `held`, and its sender once. In a
-        terminal, notify the sender for each message, because each command there waits for its
-        answer."""
-        name = f"behind-{held.id}"
-        if entry.message.channel == TERMINAL:
-            name += f"-{entry.id}"
+        terminal, each message gets a notice, because each command there waits for an answer."""
+        name = f"behind-{held.id}" + (f"-{entry.id}" if entry.message.channel == TERMINAL else "")
         await self._notify_waiting(RunningTurn(entry, self._parts), name, BEHIND_ANOTHER)
 
     async def _notify_waiting(
@@ -386,16 +384,14 @@ class Turns:
     async def _complete(self, turn: RunningTurn, outcome: Outcome) -> None:
         """Commit the new messages, the closed inbox rows and the reply in one transaction. If the
         turn failed, the person's message stays in the session, and the reply does not enter it."""
-        session, result, text = turn.session, outcome.result, outcome.text
+        session, result = turn.session, outcome.result
         async with turn.ending:
             turn.refuse_if_ended()
             turn.open = False
             usage = result.usage if result else _UNUSED
             event = turn.end_event(outcome.state, outcome.error, usage)
             try:
-                if outcome.state == "stopped":
-                    text = self._parts.split.keep_draft(turn.inbound, turn.text_so_far)
-                outgoing, notes = await self._build_replies(turn, outcome.state, text)
+                outgoing, notes = await self._build_replies(turn, outcome.state, outcome.text)
                 if result:
                     outgoing += self._build_voice_reply(turn, result.text)
                     final = Message("assistant", result.text, self._parts.clock.now())

@@ -278,12 +278,11 @@ class RunningTurn(TurnLog):
     def messages_left(self, state: str) -> Sequence[Message]:
         """Return the messages that a turn without a complete answer leaves in its conversation.
         Each call in them has its result. A stopped turn leaves the text so far."""
-        messages, clock = self.messages, self._parts.clock
-        now = clock.now()
+        messages, now = self.messages, self._parts.clock.now()
         if state == "failed":
             failed = Message("user", "", now, origin=NANOBOT, notice=TURN_FAILED)
             return [*whole_groups(messages), failed]
-        note, left = TURN_STOPPED, with_stopped_calls(messages, clock)
+        note, left = TURN_STOPPED, with_stopped_calls(messages, self._parts.clock)
         if written := self.text_so_far:
             left.append(Message("assistant", written, now))
         return [*left, Message("user", "", now, origin=NANOBOT, notice=note)]

@@ -359,8 +359,7 @@ class TurnStarted(_OfTurn, frozen=True):
 
 
 class Waiting(_OfTurn, frozen=True):
-    """The turn waits for the model. `str` is the line for people, empty if the wait is over. It is
-    shown until the next event of the turn."""
+    """The turn waits for the model. `str` is the line to show until the next event, if any."""
 
 
 class PromptReading(Waiting, frozen=True):
@@ -383,8 +382,8 @@ class Thinking(Waiting, frozen=True):
 
 
 class ModelUnreachable(Waiting, frozen=True):
-    """The model failed `tries` times, and is asked again in `seconds` (0: now) or, if the turn goes
-    on later, at the time `at`. Only the owner gets a `reason`."""
+    """The model failed `tries` times, and is asked again in `seconds` (0: now), or later at a time
+    `at`. Only the owner gets a `reason`."""
 
     reason: str
     seconds: int
