@@ -44,6 +44,7 @@ _FIRST_PAUSE = 0.4  # seconds; a quicker answer needs no progress
 _TYPING_PACE = 4.0
 _DRAFT_PACE = 0.5
 _WAITING_PAUSE = 1.0  # a shorter wait for the model needs no progress
+_WAITING_PACE = 2.0  # of its seconds
 _TEXTS_A_SECOND = 15  # out of about 30 calls that Telegram accepts from a bot in all chats
 _DRAFT_LIVES = 20.0  # a draft disappears after 30 seconds unless it is sent again
 _NOTICE_PACE = 60.0
@@ -211,6 +212,7 @@ class Previews:
             if is_text_due:
                 has_draft = turn.shows_text = await self._attempt(turn, self._draft(turn))
                 typing_due = self._clock.monotonic()
+                turn.waiting_due = typing_due + _WAITING_PACE
                 if has_draft:
                     await self._after_draft(turn)
             elif is_typing and typing_due <= now:

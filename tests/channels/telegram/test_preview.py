@@ -205,7 +205,7 @@ async def test_how_far_a_long_prompt_is_read_is_shown_until_the_reply_begins(rig
     await wait_for_draft(rig, "reading 0 of 2,750 tokens")
     await at_rest(rig)
     await show(rig, reading(1_900))
-    await rig.clock.advance(1)
+    await rig.clock.advance(2)
     await wait_for_draft(rig, "reading 1,900 of 2,750 tokens")
     await at_rest(rig)
     await show(rig, text("Hello"))
@@ -270,7 +270,7 @@ async def test_an_outage_and_thinking_are_shown_below_the_text_and_cleared_by_mo
     await wait_for_draft(rig, f"{down} in 7 s (3)")
     await at_rest(rig)
     await show(rig, ModelUnreachable(*place, "connection refused", 0, 3))
-    await rig.clock.advance(0.5)
+    await rig.clock.advance(2.0)
     await wait_for_draft(rig, f"{down} (3)")
     await at_rest(rig)
     await show(rig, text("Let me see."))
@@ -286,14 +286,14 @@ async def test_an_outage_and_thinking_are_shown_below_the_text_and_cleared_by_mo
     await wait_for_draft(rig, "Let me see. Yes.")
 
 
-async def test_the_seconds_of_a_wait_cost_no_more_calls_than_text(rig: Rig) -> None:
+async def test_the_seconds_of_a_wait_cost_a_call_every_two_seconds(rig: Rig) -> None:
     await show(rig, start())
     for tenth in range(100):
         await show(rig, Thinking("telegram", str(PERSON), "t1", tenth))
         await at_rest(rig)
         await rig.clock.advance(0.1)
     await at_rest(rig)
-    assert len(rig.telegram.calls_of("sendMessageDraft")) <= 20
+    assert 4 <= len(rig.telegram.calls_of("sendMessageDraft")) <= 5
 
 
 async def test_a_flood_told_to_a_send_quiets_the_previews_too(rig: Rig) -> None:
