@@ -72,8 +72,6 @@ _MAY_BE_AN_IMAGE = frozenset({400, 404, 415, 422, 500})
 _USES: Mapping[str, ModelUse] = {"job": "jobs", "heartbeat": "heartbeat"}
 """Model use of a turn by its initiator. All others use `chat`."""
 
-_UNUSED = Usage()
-
 _MOST_STALLS = 2
 """After two stalls for the same message a longer timeout is needed, not a day of retries."""
 
@@ -388,7 +386,7 @@ class Turns:
         async with turn.ending:
             turn.refuse_if_ended()
             turn.open = False
-            usage = result.usage if result else _UNUSED
+            usage = result.usage if result else Usage()
             event = turn.end_event(outcome.state, outcome.error, usage)
             try:
                 outgoing, notes = await self._build_replies(turn, outcome.state, outcome.text)

@@ -134,13 +134,11 @@ class RunningTurn(TurnLog):
         self.has_asked = asyncio.Event()
         """Set when the model is about to be asked, or the turn is over."""
         self._written: list[str] = []
-        """The pieces of the current answer so far."""
         self.tools = [call.name for message in done for call in message.tool_calls]
         self.milliseconds: dict[str, int] = {}
         self.started_at = parts.clock.monotonic()
         self._parts, self._key = parts, entry.message.session_key
-        self._steps = list(entry.steps)
-        self._newest = parts.queue.newest
+        self._steps, self._newest = list(entry.steps), parts.queue.newest
         self._has_joined = False
 
     def join(self) -> None:
@@ -282,10 +280,10 @@ class RunningTurn(TurnLog):
         if state == "failed":
             failed = Message("user", "", now, origin=NANOBOT, notice=TURN_FAILED)
             return [*whole_groups(messages), failed]
-        note, left = TURN_STOPPED, with_stopped_calls(messages, self._parts.clock)
+        left = with_stopped_calls(messages, self._parts.clock)
         if written := self.text_so_far:
             left.append(Message("assistant", written, now))
-        return [*left, Message("user", "", now, origin=NANOBOT, notice=note)]
+        return [*left, Message("user", "", now, origin=NANOBOT, notice=TURN_STOPPED)]
 
     @property
     def text_so_far(self) -> str:
@@ -296,10 +294,8 @@ class RunningTurn(TurnLog):
         """Stage the turn's messages on the session. A model's message carries the marks of
         untrusted content that it read before, as it may repeat that content."""
         tools = tuple(dict.fromkeys(self.tools))
-        marked = [
-            *self._parts.sources.read_unconfirmed(self.scope),
-            *self.session.messages_with_origin,
-        ]
+        marked = [*self._parts.sources.read_unconfirmed(self.scope)]
+        marked += self.session.messages_with_origin
         for message in messages:
             marked += [message] if message.origin or message.notice else []
             used: tuple[str, ...] = ()
@@ -321,11 +317,8 @@ class RunningTurn(TurnLog):
         return replace(first, turn_id=self.id, steps=tuple(self._steps), joined=tuple(joined))
 
     def write(self, delta: str, *, restart: bool) -> None:
-        if not self.open:
-            return  # its end is being stored
-        if restart:
-            self._written.clear()
-        self._written.append(delta)
+        if self.open:  # otherwise its end is being stored
+            self._written[0 if restart else len(self._written) :] = [delta]
 
     async def record_start(self, call: ToolCall) -> None:
         await self._write(Step("start", json.dumps(call.id)))
