@@ -29,7 +29,7 @@ from nanobot.bus.events import (
 from nanobot.bus.journal import QUESTION, Outgoing
 from nanobot.bus.queue import MessageBus
 from nanobot.bus.split import close_fence, split_message, split_text, utf16_length
-from nanobot.channel import Channel, Chat, Limits, Sender
+from nanobot.channel import Channel, Chat, Limits, Sender, find_home_chat
 from nanobot.clock import Clock
 from nanobot.errors import (
     BudgetSpent,
@@ -267,7 +267,7 @@ class Notifier:
         """Return the place for a later message to a caller: their chat or, if a program asks, the
         chat that its person used last. Raise `ToolError` if there is none."""
         if caller.channel in self._chats.anywhere:
-            return caller.address
+            return find_home_chat(caller.address, caller.session_key)
         for channels in (self._chats.reachable, self._chats.anywhere):
             place = await asyncio.to_thread(self._chats.latest, caller.scope, channels)
             if place is not None:

@@ -20,7 +20,9 @@ from nanobot.bus.events import (
     API,
     OWNER_ACCOUNT,
     PAGE,
+    PULLED,
     TERMINAL,
+    Address,
     ApprovalAsked,
     ApprovalClosed,
     InboundMessage,
@@ -52,6 +54,13 @@ def account_of(channel: str, sender_id: str) -> tuple[str, str]:
     if account and there not in (TERMINAL, *_BORROWING):
         return there, account
     return (TERMINAL, sender_id) if sender_id == OWNER_ACCOUNT else (channel, sender_id)
+
+
+def find_home_chat(address: Address, session_key: str) -> Address:
+    """Return the chat for later messages to a conversation. A person may have continued a
+    conversation of the page in the terminal, or the reverse."""
+    home = Address.of(session_key)
+    return home if {address.channel, home.channel} == {*PULLED} else address
 
 
 class Sender(Struct, frozen=True):

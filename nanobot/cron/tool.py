@@ -24,7 +24,7 @@ from typing import Annotated, Literal, Protocol
 from msgspec import Meta, Struct
 
 from nanobot.bus.events import TERMINAL, Address, Button
-from nanobot.channel import Operation
+from nanobot.channel import Operation, find_home_chat
 from nanobot.clock import Clock
 from nanobot.commands import (
     Answer,
@@ -76,7 +76,7 @@ PlaceOf = Callable[[TurnContext], Awaitable[Address]]
 
 
 async def address_of_caller(caller: TurnContext) -> Address:
-    return caller.address
+    return find_home_chat(caller.address, caller.session_key)
 
 
 class CronTool(Tool, Struct, frozen=True):
@@ -107,7 +107,7 @@ class CronTool(Tool, Struct, frozen=True):
             details = f"{job.id}: {schedule_text(job)}\n{job.message}"
             return Risk("schedule", "remove this job", details)
         wanted = await self._draft(arguments, caller)
-        if wanted.reminder and wanted.address == caller.address:
+        if wanted.reminder and wanted.address == await address_of_caller(caller):
             return None
         when = next_text(wanted, self.clock.now())
         model = f", with {wanted.model}" if wanted.model else ""
@@ -135,7 +135,8 @@ class CronTool(Tool, Struct, frozen=True):
     async def _draft(self, arguments: CronArguments, caller: TurnContext) -> Job:
         there = await self.place_of(caller)
         # a program has no sender there
-        by = caller.sender_id if there == caller.address else there.chat_id
+        is_here = there == await address_of_caller(caller)
+        by = caller.sender_id if is_here else there.chat_id
         return draft_job(
             arguments.schedule,
             arguments.message,
@@ -233,7 +234,8 @@ class CronCommand:
         if not text:
             return Answer(_EXAMPLES)
         now, message = self._clock.now(), call.message
-        place = JobPlace(message.address, call.scope, message.sender_id)
+        there = find_home_chat(message.address, message.session_key)
+        place = JobPlace(there, call.scope, message.sender_id)
         wanted = draft_job(schedule, text, place, now, reminder=True)
         await call.begin_effect()
         return Answer(reminder_text(await self._service.add(wanted), now))

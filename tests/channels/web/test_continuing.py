@@ -59,6 +59,9 @@ async def test_the_page_continues_the_terminals_chat(tmp_path: Path) -> None:
         assert (status, page.count("to the page")) == (200, 1)
         assert 'data-writable="yes"' in page
         await visit.say("cli:direct", "/title Both")
+        await visit.say("cli:direct", "/remind every day at 8 tea")
+        (job,) = (await web.ask("cron.list"))["jobs"]
+        assert job["chat"] == "cli:direct"
         here.send("2", "cli:direct", "and I am back")
         assert (await here.until("reply"))["text"] == "and back"
         shown = await web.ask("conversations.show", key="cli:direct")
@@ -85,6 +88,9 @@ async def test_the_terminal_continues_the_pages_chat(tmp_path: Path) -> None:
             await live.content.readline()
             here.send("1", chat, "from the terminal")
             assert (await here.until("reply"))["text"] == "to the terminal"
+            here.send("2", chat, "/remind every day at 8 tea")
+            await here.until("reply")
+            assert [one["chat"] for one in (await web.ask("cron.list"))["jobs"]] == [chat]
             ended = False
             async for line in live.content:
                 event = json.loads(line[6:]) if line.startswith(b"data: ") else {}
