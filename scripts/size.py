@@ -44,7 +44,7 @@ class Room:
 
 # The first room that contains a file counts it.
 ROOMS = (
-    Room("agent", 5_300, 3_900),
+    Room("agent", 5_375, 3_900),
     Room("bus", 4_525, 2_800),
     Room("session", 3_050, 2_200),  # files are parts of messages
     Room("channel", 1_675, 1_450),  # its HTTP client: never `Unsent` if a server may have acted
@@ -68,8 +68,8 @@ ROOMS = (
     Room("nanobot_whatsapp", 4_800, 4_400, ("channels/nanobot_whatsapp",)),
 )
 KERNEL = ("agent", "bus", "session", "channel", "providers")
-PRODUCT = Room("product", 95_100, 78_000)
-KERNEL_BUDGET = Room("kernel", 21_150, 14_500)
+PRODUCT = Room("product", 95_350, 78_000)
+KERNEL_BUDGET = Room("kernel", 21_325, 14_500)
 BRIDGE = Room("bridge/src", 3_475, 3_500, ("channels/nanobot_whatsapp/bridge/src",))
 MOST_FILES = 389
 TOLERANCE = 1.05
