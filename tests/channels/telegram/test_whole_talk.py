@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from random import Random
 
 from nanobot.agent.turn_state import ALBUM_SECONDS
 from nanobot.bus.events import Button, OutboundMessage
 from nanobot.bus.journal import Outgoing
 from nanobot.bus.sqlite_journal import SqliteJournal
+from nanobot.errors import ProviderUnavailable
 from nanobot.providers.port import Prompt, Reply
+from nanobot.providers.retry import Model, RetryingProvider, RetryPolicy
 from nanobot.session.manager import SessionManager
-from nanobot.testing import ScriptedModel, calls, says
+from nanobot.testing import ScriptedModel, calls, fails, says
 from tests.channels.telegram.support import WatchedClock
 from tests.channels.telegram.whole import OWNER, Writer, newest_text, repeat
 from tests.doubles.openai.faults import refusal
@@ -223,3 +226,20 @@ async def test_the_text_of_a_stopped_answer_stays_in_the_chat_once_also_after_a_
         assert (await telegram.receive(3))[2] == "re: go on"
     said = [message.content for message in read_stored(tmp_path, "telegram:7")]
     assert said == ["Tell me a story", "Once upon a time", "go on", "re: go on"]
+
+
+async def test_an_outage_is_shown_with_its_next_try_until_the_answer_comes(
+    tmp_path: Path, telegram: FakeTelegram, clock: WatchedClock
+) -> None:
+    out = ProviderUnavailable("no route to 10.0.0.1", reason="connection refused")
+    policy = RetryPolicy(deadline=30.0, first_wait=20.0)
+    answers = ScriptedModel(fails(out), says("Here I am."))
+    model = RetryingProvider([Model("m", answers)], policy, clock, Random(7))
+    async with talking(tmp_path, telegram, model, clock=clock):
+        telegram.say("hello")
+        while not telegram.texts():
+            await clock.advance(0.5)
+        assert telegram.texts() == ["Here I am."]
+    lines = [draft.text for draft in telegram.drafts()]
+    start = "model unreachable: connection refused, trying again"
+    assert lines[:3] == [f"{start} in {seconds} s (1)" for seconds in (6, 4, 2)]
