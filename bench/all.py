@@ -41,6 +41,7 @@ BENCHES = (
     Bench("turns"),
     Bench("http"),
     Bench("sessions"),
+    Bench("listing"),
     Bench("search", quick=("--indexed", "50000")),
     Bench("startup", quick=("--rounds", "3")),
     Bench("chats", quick=("--rounds", "1")),
