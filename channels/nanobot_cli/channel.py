@@ -104,6 +104,8 @@ class CliChannel:
         self._unheard: OrderedDict[str, _Listener] = OrderedDict()
         """Replies without a waiting client, by event id."""
         self._watchers: list[_Listener] = []
+        self._is_watched = asyncio.Event()
+        """Set by the first watcher: nobody else needs the events of all conversations."""
         self._turns: dict[str, list[str]] = {}
         self._overview: Overview | None = None
         self._postponed: set[str] = set()
@@ -118,6 +120,7 @@ class CliChannel:
 
     async def run(self, host: ChannelHost) -> None:
         self._core.fill(host)  # messages come from the control server
+        await self._is_watched.wait()
         if self._overview is None:
             await asyncio.Event().wait()
             return
@@ -211,6 +214,7 @@ class CliChannel:
             for one in kept:
                 watcher.send(_make_message(host, one.text, one.media, one.buttons, one.at))
             self._watchers.append(watcher)
+            self._is_watched.set()
 
     async def _publish(self, host: ChannelHost, event_id: str, waiter: _Listener) -> None:
         request = waiter.request
