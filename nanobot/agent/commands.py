@@ -6,7 +6,7 @@ import asyncio
 import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
-from itertools import islice
+from itertools import dropwhile, islice
 from typing import cast, get_args
 
 from msgspec.structs import replace
@@ -48,6 +48,9 @@ number of ended tasks."""
 
 class ConversationCommands:
     """`/help /new /stop /status /restart /history /title /undo /retry /edit /model /think`.
+
+    With `--turn ID`, which the page and terminal send, `/undo`, `/retry` and `/edit` are about an
+    earlier turn and all that followed.
 
     `stops` are the other kinds of work that `/stop` ends, each with its noun (`subagent`).
     `has_effects` returns True for a tool that does more than read. `status` returns the text for
@@ -161,24 +164,27 @@ class ConversationCommands:
         return Answer("\n".join(lines))
 
     async def _retry(self, call: CommandCall) -> Answer:
-        return await self._run_again(call)
+        return await self._run_again(call, "")
 
     async def _edit(self, call: CommandCall) -> Answer:
-        if not call.arguments:
+        text = _split_turn(call.arguments)[1]
+        if not text:
             return Answer("Add the new text of your last message: /edit TEXT")
-        if self._parts.commands.match(call.arguments):
+        if self._parts.commands.match(text):
             raise NanobotError("You can't replace a message by a command.")
-        return await self._run_again(call, call.arguments)
+        return await self._run_again(call, text)
 
-    async def _run_again(self, call: CommandCall, text: str = "") -> Answer:
-        """Undo the last turn and answer its messages again, with `text` in place of the last
-        one."""
+    async def _run_again(self, call: CommandCall, text: str) -> Answer:
+        """Undo the last turn, or the chosen one and all later ones, and answer its messages again,
+        with a `text` in place of the last one."""
         own = self._parts.intake.text_of(call.message).origin
         removed, files = await self._take_back(call, again=True, asker=own if text else None)
-        questions, turn_id = [*_questions(removed)], removed[0].turn_id
+        turn_id = removed[0].turn_id
+        turn = [one for one in removed if one.turn_id == turn_id]
+        questions = [*_questions(turn)]
         if text:
             questions[-1] = _with_text(questions[-1], text, own)
-        earlier = next((one.replaces for one in removed if one.replaces), ())
+        earlier = next((one.replaces for one in turn if one.replaces), ())
         again = self._build_repetition(call, questions, (*earlier, turn_id))
         left = self._describe_effects(removed, files)
 
@@ -222,21 +228,25 @@ class ConversationCommands:
 
     async def _take_back(
         self, call: CommandCall, *, again: bool = False, asker: str | None = None
-    ) -> tuple[tuple[Message, ...], list[tuple[str, Outcome]]]:
-        """Stage the removal of the last turn and restore its files. Raise `NanobotError` if that is
-        impossible, with `again` also if the message to run again is unknown, and with `asker`, the
-        origin of a person's words, if it is not theirs."""
+    ) -> tuple[list[Message], list[tuple[str, Outcome]]]:
+        """Stage the removal of the last turn, or of the chosen one and all later ones, and restore
+        their files. Raise `NanobotError` if that is impossible, with `again` also if the message to
+        run again is unknown, and with `asker`, the origin of a person's words, if it is not
+        theirs."""
         async with call.session.removal_lock:
-            turn_id = _find_last_turn(call.session.messages)
-            answered = _questions([m for m in call.session.messages if m.turn_id == turn_id])
+            turns = _find_turns(call.session.messages, _split_turn(call.arguments)[0])
+            answered = _questions([m for m in call.session.messages if m.turn_id == turns[0]])
             if again and not answered:
                 raise NanobotError(
-                    "The message that started the last turn has been moved to memory. Resend it."
+                    "The message that started this turn has been moved to memory. Resend it."
                 )
             if asker is not None and not _is_by(answered[-1], asker):
-                raise NanobotError("The last turn did not answer a message of yours.")
-            removed = call.session.retract(turn_id)
-        return removed, await asyncio.to_thread(self._undo_log.revert, turn_id)
+                raise NanobotError("This turn did not answer a message of yours.")
+            removed = [one for turn_id in turns for one in call.session.retract(turn_id)]
+        files = list[tuple[str, Outcome]]()
+        for turn_id in reversed(turns):
+            files += await asyncio.to_thread(self._undo_log.revert, turn_id)
+        return removed, files
 
     async def _model(self, call: CommandCall) -> Answer:
         name = next(iter(call.arguments.split()), "")
@@ -317,14 +327,28 @@ async def _title(call: CommandCall) -> Answer:
     return Answer(f"The title is now “{title}”." if title else "The title has been removed.")
 
 
-def _find_last_turn(messages: Sequence[Message]) -> str:
-    """Return the id of the last ended turn. Raise `NanobotError` if there is none to undo."""
-    last = next((m for m in reversed(messages) if m.ends_turn), None)
-    if last is None:
+def _split_turn(arguments: str) -> tuple[str, str]:
+    """Return the turn in `--turn ID TEXT`, or "", and the text."""
+    flag, _, rest = arguments.partition(" ")
+    if flag != "--turn":
+        return "", arguments
+    turn_id, *text = rest.split(maxsplit=1) or [""]
+    return turn_id, "".join(text)
+
+
+def _find_turns(messages: Sequence[Message], turn_id: str) -> list[str]:
+    """Return the id of the last ended turn, or those of a turn and all later ones. Raise
+    `NanobotError` if they can't be undone."""
+    ended = (one.turn_id for one in reversed(messages) if one.ends_turn)
+    turns = list(islice(ended, 1))
+    if turn_id:
+        every = dict.fromkeys(one.turn_id for one in messages)
+        turns = list(dropwhile(lambda one: one != turn_id, every))
+    if not turns:
         raise NanobotError("There is nothing to undo in this conversation.")
-    if not last.turn_id:
+    if "" in turns:
         raise NanobotError("The last messages were written by another program and can't be undone.")
-    return last.turn_id
+    return turns
 
 
 def _is_by(message: Message, asker: str) -> bool:

@@ -204,6 +204,32 @@ async def test_an_edit_replaces_the_last_message_and_keeps_the_version(tmp_path:
         assert await desk.use("versions", key="fake:1", turn="none") == {"versions": []}
 
 
+async def test_an_earlier_message_is_edited_with_all_that_followed(tmp_path: Path) -> None:
+    desk = Desk()
+    model = ScriptedModel(
+        says("one"),
+        calls("write_file", path="a.txt", content="1"),
+        says("two"),
+        calls("write_file", path="a.txt", content="2"),
+        says("three"),
+        says("new"),
+    )
+    async with running(tmp_path, model, desk):
+        for text in ("first", "second", "third"):
+            await desk.ask(text)
+        shown = (await desk.use("show", key="fake:1"))["messages"]
+        turn = next(one["turn"] for one in shown if one["content"] == "second")
+        assert "nothing to undo" in await desk.ask("/edit --turn 1-1 other")
+        assert "/edit TEXT" in await desk.ask(f"/edit --turn {turn}")
+        assert await desk.ask(f"/edit --turn {turn} another\nline") == "new"
+        shown = (await desk.use("show", key="fake:1"))["messages"]
+        assert [one["content"] for one in shown] == ["first", "one", "another\nline", "new"]
+        (old,) = (await desk.use("versions", key="fake:1", turn=shown[2]["turn"]))["versions"]
+        texts = [one["content"] for one in old["messages"] if one["role"] != "tool"]
+        assert texts == ["second", "", "two"]
+    assert not (tmp_path / "workspace" / "a.txt").exists()
+
+
 async def test_what_was_forgotten_is_in_no_version(tmp_path: Path) -> None:
     desk = Desk()
     async with running(tmp_path, ScriptedModel(author=lambda _: says("ok")), desk):
@@ -223,7 +249,7 @@ async def test_only_own_words_are_edited_and_never_into_a_command(tmp_path: Path
         assert "nothing to undo" in await desk.ask("/edit hello")
         await desk.answer_to(await in_group(desk, "ours", "Ann"), "g")
         told = await desk.answer_to(await in_group(desk, "/edit mine", "Ben"), "g")
-        assert told.startswith("The last turn did not answer a message of yours")
+        assert told.startswith("This turn did not answer a message of yours")
         assert "command" in await desk.answer_to(await in_group(desk, "/edit /new", "Ann"), "g")
         assert "/edit TEXT" in await desk.answer_to(await in_group(desk, "/edit", "Ann"), "g")
         await desk.answer_to(await in_group(desk, "/edit theirs", "Ann"), "g")
