@@ -10,11 +10,20 @@ from __future__ import annotations
 from wcwidth import wrap
 
 from nanobot.bus.split import split_text
-from nanobot.channel.markdown import Dialect, Line, Span, clean_source, lay_out
+from nanobot.channel.markdown import (
+    Dialect,
+    Line,
+    Span,
+    clean_source,
+    lay_out,
+    table_rows,
+    text_of,
+    width_of,
+)
 from nanobot.text import clean
 
 _PART = 8_000  # longer texts are laid out in parts
-_DIALECT = Dialect(bullets=("• ", "◦ ", "▪ "), indent="  ", widest_column=40)
+_DIALECT = Dialect(bullets=("• ", "◦ ", "▪ "), indent="  ", widest_column=40, quote="│ ")
 _STYLES = {"": "0", "bold": "1", "dim": "2", "red": "31", "yellow": "33", "cyan": "36"}
 _STYLES |= {"strong": "1", "em": "3", "s": "9"}
 
@@ -47,6 +56,8 @@ def render(markdown: str, width: int) -> str:
 
 
 def _render_line(line: Line, width: int) -> str:
+    if line.table and max(map(width_of, line.spans[0].text.split("\n"))) > width:
+        return _list_rows(line, width)
     if line.is_code:
         return _highlight(clean(line.spans[0].text), line.language)
     text = "".join(
@@ -54,9 +65,23 @@ def _render_line(line: Line, width: int) -> str:
         for span in line.spans
     )
     prefix = clean(line.prefix)
-    quote = prefix[: prefix.rfind(">") + 1]
+    quote = prefix[: prefix.rfind("│") + 1]
     hanging = quote + " " * (len(prefix) - len(quote))
     return "\n".join(wrap(prefix + text, width, subsequent_indent=hanging)) or prefix.rstrip()
+
+
+def _list_rows(line: Line, width: int) -> str:
+    """Render the rows of a table that is too wide as paragraphs, with a line for each cell."""
+    head, *rows = ([clean(text_of(cell)) for cell in row] for row in table_rows(line.table))
+    paragraphs = (
+        [
+            part
+            for name, cell in zip(head, row, strict=True)
+            for part in wrap(f"{name}: {cell}", width, subsequent_indent="  ")
+        ]
+        for row in rows or [[""] * len(head)]
+    )
+    return "\n\n".join(map("\n".join, paragraphs))
 
 
 def _highlight(code: str, language: str) -> str:

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from nanobot.agent.commands import ConversationCommands
 from nanobot.agent.hooks import TurnEvent
 from nanobot.agent.message_tool import resend_command, send_command
+from nanobot.agent.run_command import RunCommand
 from nanobot.app.base import Base
 from nanobot.app.services import Parts
 from nanobot.bus.events import Address, Button, InboundMessage
@@ -37,10 +38,15 @@ def register_commands(parts: Parts, restart: Callable[[], None]) -> Conversation
     """Register the commands that no capability registers itself."""
     base, memory, toolbox, agent = parts.base, parts.memory, parts.toolbox, parts.agent
     commands, stores, scopes = base.commands, base.stores, base.scopes
+    run = RunCommand(agent.parts, toolbox.registry)
     conversation = ConversationCommands(
         agent.parts,
         agent.loop,
-        stops=(("subagent", toolbox.helpers.stop), ("background command", base.processes.stop)),
+        stops=(
+            ("command", run.stop),
+            ("subagent", toolbox.helpers.stop),
+            ("background command", base.processes.stop),
+        ),
         undo=stores.undo,
         has_effects=toolbox.registry.has_effects,
         status=parts.monitoring.status.text,
@@ -50,6 +56,7 @@ def register_commands(parts: Parts, restart: Callable[[], None]) -> Conversation
         served=parts.models.served,
     )
     conversation.register(commands)
+    run.register(commands)
     questions = ForgetQuestions(
         Root(stores.shared_state).place("questions"),
         base.clock,

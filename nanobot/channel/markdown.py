@@ -44,7 +44,7 @@ _PAIRS = {"~": ("s", 1), "~~": ("s", 2), "||": ("spoiler", 3)}
 _MARKERS = {number: tag for tag, number in _PAIRS.values()}
 _TASKS = {"[ ] ": "☐ ", "[x] ": "☑ ", "[X] ": "☑ "}
 _RULE = "———"
-_QUOTE = "> "
+_NUMBER = r"[-+−±~≈]?[$€£¥]? ?\d[\d.,'’\u00a0\u202f]*(?:\s?(?:[%‰$€£¥]|[^\W\d_]{1,3}))?"
 _LANGUAGE = re.compile(r"[A-Za-z0-9+#._-]{0,32}")
 
 
@@ -93,14 +93,16 @@ class Cell(Struct, frozen=True):
 
 class Dialect(Struct, frozen=True):
     """The block style of a platform. `linkable`: addresses that it shows as links. `marks_quotes`:
-    a `>` precedes each line of a quote, which has no blank lines. Otherwise the adapter marks the
-    outermost quote. `hides`: it supports spoilers. Otherwise their marks are text."""
+    `quote` precedes each line of a quote, which has no blank lines. Otherwise the adapter marks the
+    outermost quote. `hides`: it supports spoilers. Otherwise their marks are text. An item's lines
+    are indented by `indent`, or by the width of its marker if that is wider."""
 
     bullets: Sequence[str]
     indent: str
     widest_column: int
     linkable: re.Pattern[str] | None = None
     marks_quotes: bool = True
+    quote: str = "> "
     hides: bool = False
 
 
@@ -158,21 +160,37 @@ def render_table(table: Sequence[Token], source: Sequence[str], *, widest: int) 
     if any(count_cells(source[line]) > columns for line in lines_of_rows):
         first, last = table[0].map or (0, 0)
         return render_code("\n".join(source[first:last]))
-    rows = [[join_text(cell.lines).strip() for cell in row] for row in table_rows(table)]
-    return [replace(line, table=table) for line in render_code(align_columns(rows, widest))]
+    text = align_columns(table_rows(table), widest)
+    return [replace(line, table=table) for line in render_code(text)]
 
 
-def align_columns(rows: Sequence[Sequence[str]], widest: int) -> str:
-    """Align the rows in columns, with a line below the first one."""
-    widths = []
-    for column in zip(*rows, strict=True):
+def text_of(cell: Cell) -> str:
+    """Return the text of a cell in one line."""
+    return join_text(cell.lines).strip()
+
+
+def align_columns(rows: Sequence[Sequence[Cell]], widest: int) -> str:
+    """Align the rows in columns, with a line below the first one. A column of numbers without an
+    alignment is aligned to the right."""
+    columns = []
+    for cells_of in zip(*rows, strict=True):
+        given, column = cells_of[0].align, list(map(text_of, cells_of))
         fitting = [width for width in map(width_of, column) if width <= widest]
-        widths.append(max(fitting, default=3))
-    lines = []
-    for row in rows:
-        cells = (cell + " " * (w - width_of(cell)) for cell, w in zip(row, widths, strict=True))
-        lines.append(" | ".join(cells).rstrip())
-    return "\n".join((lines[0], "-+-".join("-" * width for width in widths), *lines[1:]))
+        width = max(fitting, default=3)
+        cells = list(filter(None, column[1:]))
+        is_number = bool(cells) and all(re.fullmatch(_NUMBER, cell) for cell in cells)
+        align = given or ("right" if is_number else "left")
+        columns.append(["-" * width] + [_pad(cell, width, align) for cell in column])
+    rule, *lines = zip(*columns, strict=True)
+    shown = [" | ".join(line).rstrip() for line in lines]
+    return "\n".join((shown[0], "-+-".join(rule), *shown[1:]))
+
+
+def _pad(cell: str, width: int, align: str) -> str:
+    room = " " * (width - width_of(cell))
+    if align == "center":
+        return room[: len(room) // 2] + cell + room[len(room) // 2 :]
+    return room + cell if align == "right" else cell + room
 
 
 @cache
@@ -379,7 +397,8 @@ class _Layout:
         inner = self.until("blockquote_close", has_gaps=not is_marked)
         self._quotes -= 1
         if is_marked or self._quotes:
-            return add_prefixes(inner, _QUOTE, _QUOTE) if inner else []
+            quote = self._dialect.quote
+            return add_prefixes(inner, quote, quote) if inner else []
         return [replace(line, is_quoted=True) for line in inner]
 
     def _list(self, token: Token) -> list[Line]:
@@ -402,7 +421,7 @@ class _Layout:
             is_loose = first.type == "paragraph_open" and not first.hidden and has_gaps
             inner = self.until("list_item_close", has_gaps=is_loose)
             lines += [Line()] * (is_loose and bool(lines))
-            lines += add_prefixes(inner, marker, dialect.indent)
+            lines += add_prefixes(inner, marker, dialect.indent.ljust(width_of(marker)))
             items.append((marker, inner))
         self._bullet_lists -= not is_ordered
         return [replace(lines[0], begins=ItemList(items, len(lines))), *lines[1:]]

@@ -30,7 +30,7 @@ async def test_help_lists_every_command(tmp_path: Path) -> None:
         "/memory", "/note", "/forget", "/compact", "/discard", "/continue", "/usage",
         "/dream", "/dream_log", "/dream_restore", "/pair", "/skills", "/cron", "/remind", "/send",
         "/resend",
-        "/approve", "/deny", "/approvals", "/secret", "/title", "/restart",
+        "/approve", "/deny", "/approvals", "/secret", "/title", "/restart", "/run",
     }  # fmt: skip
     assert "/history [n] — Show the latest messages" in text
 
@@ -48,6 +48,7 @@ async def test_help_offers_nobody_what_only_the_owner_may_do(tmp_path: Path) -> 
         "/approve [code] [today | always] — Approve a tool call",
         "/approvals [revoke ID] — List pending questions and standing approvals",
         "/deny [code] — Deny a tool call",
+        "/run COMMAND — Run a shell command in the sandbox",
         "/send CHAT TEXT — Send a message to another chat",
         "/secret move | keep — Move keys that you typed here to secrets.env",
     }

@@ -40,12 +40,12 @@ link
   1. one inside it that is
      rather long as well
 
-> said by somebody who had
-> a lot to say
+│ said by somebody who had
+│ a lot to say
 
 tea   | cups
 ------+-----
-green | 2"""
+green |    2"""
 
 
 def test_blocks_are_laid_out_and_wrapped_below_their_first_word() -> None:
@@ -54,6 +54,29 @@ def test_blocks_are_laid_out_and_wrapped_below_their_first_word() -> None:
     assert {"\x1b[1mTea\x1b[0m", "\x1b[1mbold\x1b[0m", "\x1b[36mcode\x1b[0m"} <= {
         *re.findall("\x1b\\[[0-9]+m[^\x1b]*\x1b\\[0m", shown)
     }
+
+
+def test_lists_nest_below_the_text_of_their_item_and_tasks_have_boxes() -> None:
+    shown = render("- a\n  - b\n    - c\n\n10. d\n    - e\n      - f\n- [ ] g\n- [x] h", 40)
+    assert shown == "• a\n  ◦ b\n    ▪ c\n\n10. d\n    • e\n      ◦ f\n\n☐ g\n☑ h"
+
+
+def test_numbers_are_aligned_to_the_right_and_given_alignments_are_kept() -> None:
+    table = "|a|b|c|d|\n|---|:--|:-:|---|\n|$1.50|1|m|2nd of 3|\n|−12 %|200|middle|1|"
+    assert render(table, 40).split("\n") == [
+        "    a | b   |   c    | d",
+        "------+-----+--------+---------",
+        "$1.50 | 1   |   m    | 2nd of 3",
+        "−12 % | 200 | middle | 1",
+    ]
+
+
+def test_a_table_that_is_too_wide_becomes_a_list_of_its_rows() -> None:
+    table = "| tea | origin |\n|---|---|\n| green | a small village |\n| black | here |"
+    assert render(table, 16) == (
+        "tea: green\norigin: a small\n  village\n\ntea: black\norigin: here"
+    )
+    assert render("| tea | a long head |\n|---|---|", 10) == "tea:\na long\n  head:"
 
 
 def test_code_has_colours_where_they_are_installed_and_all_its_characters(
