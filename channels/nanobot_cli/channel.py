@@ -37,9 +37,11 @@ from nanobot.bus.events import (
     Progress,
     Receipt,
     TextDelta,
+    ToolFinished,
     ToolOutput,
     ToolStarted,
     TurnEnded,
+    TurnJoined,
     TurnStarted,
     Waiting,
 )
@@ -60,7 +62,9 @@ from nanobot_cli.wire import (
     Reading,
     Reply,
     SentFile,
+    Taken,
     Tool,
+    ToolDone,
     to_json,
 )
 
@@ -184,9 +188,8 @@ class CliChannel:
 
     async def show_progress(self, event: Progress) -> None:
         match event:
-            case TurnStarted():
-                awaited = [event_id for event_id in event.event_ids if event_id in self._waiters]
-                self._turns.setdefault(event.turn_id, []).extend(awaited)
+            case TurnStarted() | TurnJoined():
+                self._take(event)
             case TurnEnded():
                 self._end(event)
             case Notice():
@@ -197,6 +200,9 @@ class CliChannel:
                 _show(Delta("", event.text, event.restart), self._in_turn(event.turn_id))
             case ToolStarted():
                 _show(Tool("", event.hint), self._in_turn(event.turn_id))
+            case ToolFinished():
+                done = ToolDone("", event.hint, event.size, event.failed)
+                _show(done, self._in_turn(event.turn_id))
             case ToolOutput():
                 _show(Output("", event.text), self._in_turn(event.turn_id))
 
@@ -280,6 +286,15 @@ class CliChannel:
         )
         _show(Reading("", str(event)), find(place))
 
+    def _take(self, event: TurnStarted | TurnJoined) -> None:
+        """Report to the new requests of a turn that it answers them."""
+        known = self._turns.setdefault(event.turn_id, [])
+        for event_id in event.event_ids:
+            if event_id in self._waiters and event_id not in known:
+                known.append(event_id)
+                if self._waiters[event_id].request.stream:
+                    self._waiters[event_id].send(Taken())
+
     def _end(self, event: TurnEnded) -> None:
         self._turns.pop(event.turn_id, None)
         if event.turn_id in self._postponed and event.outcome != "waiting":
@@ -316,7 +331,7 @@ class CliChannel:
         return [one for one in waiting if one is not None and one.request.stream]
 
 
-_Shown = Reading | Delta | Tool | Output | Note | AgentMessage | Closed
+_Shown = Taken | Reading | Delta | Tool | ToolDone | Output | Note | AgentMessage | Closed
 
 
 class _Listener:

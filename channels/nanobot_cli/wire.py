@@ -3,7 +3,9 @@
     client                                   gateway
     chat id=1 ──────────────────────────────>
              <────────────────────────────── accepted id=1   it is on disk, and will be answered
-             <────────────────────────────── reading, delta, tool, output, notice, message id=1
+             <────────────────────────────── taken id=1      its turn has begun
+             <────────────────────────────── reading, delta, tool, output, done id=1
+             <────────────────────────────── notice, message id=1
              <────────────────────────────── reply id=1      the last event of this request
 
 A rejected request gets `{"ok": false, …}` instead of all these. Requests may overlap. One with
@@ -57,6 +59,12 @@ class Accepted(NamedTuple):
     id: str = ""
 
 
+class Taken(NamedTuple):
+    """A turn has begun to answer the message."""
+
+    id: str = ""
+
+
 class Delta(NamedTuple):
     """More of the reply. `restart` discards the text so far."""
 
@@ -78,6 +86,15 @@ class Tool(NamedTuple):
 
     id: str = ""
     hint: str = ""
+
+
+class ToolDone(NamedTuple):
+    """A tool has finished. `size` is that of its result in bytes."""
+
+    id: str = ""
+    hint: str = ""
+    size: int = 0
+    failed: bool = False
 
 
 class Output(NamedTuple):
@@ -154,12 +171,14 @@ class Refused(NamedTuple):
 
 
 ChatEvent = (
-    Accepted | Reading | Delta | Tool | Output | Note | AgentMessage | Closed | Reply | Refused
-)
+    Accepted | Taken | Reading | Delta | Tool | ToolDone | Output
+    | Note | AgentMessage | Closed | Reply | Refused
+)  # fmt: skip
 
 _EVENTS: dict[str, type[ChatEvent]] = {
-    "accepted": Accepted, "reading": Reading, "delta": Delta, "tool": Tool, "output": Output,
-    "notice": Note, "message": AgentMessage, "closed": Closed, "reply": Reply,
+    "accepted": Accepted, "taken": Taken, "reading": Reading, "delta": Delta, "tool": Tool,
+    "output": Output, "done": ToolDone, "notice": Note,
+    "message": AgentMessage, "closed": Closed, "reply": Reply,
 }  # fmt: skip
 _NAMES = {kind: name for name, kind in _EVENTS.items()}
 _LISTS: dict[str, type[NamedTuple]] = {"files": SentFile, "choices": Choice}

@@ -27,9 +27,11 @@ from nanobot.bus.events import (
     Notice,
     Progress,
     TextDelta,
+    ToolFinished,
     ToolOutput,
     ToolStarted,
     TurnEnded,
+    TurnJoined,
     TurnStarted,
     Waiting,
 )
@@ -174,7 +176,9 @@ class Previews:
             self._turns[begun.id] = begun
             begun.task = self._tasks.create_task(self._show(begun))
             begun.task.add_done_callback(lambda _: self._turns.pop(begun.id, None))
-        elif turn := self._turns.get(event.turn_id):
+        elif (turn := self._turns.get(event.turn_id)) and not isinstance(
+            event, TurnJoined | ToolFinished
+        ):
             turn.note(event, now)
 
     async def finish(self, chat_id: str) -> None:

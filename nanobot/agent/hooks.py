@@ -20,14 +20,13 @@ from nanobot.bus.events import (
     Progress,
     PromptReading,
     Thinking,
-    ToolFinished,
     TurnEnded,
 )
 from nanobot.clock import Clock
 from nanobot.text import one_line
 from nanobot.tooling import OWNER, TurnContext
 
-TurnEvent = InboundMessage | Progress | ToolFinished
+TurnEvent = InboundMessage | Progress
 """An `InboundMessage` is stored and about to be routed."""
 
 
@@ -46,7 +45,7 @@ class Hooks:
 
     def __call__(self, event: TurnEvent, caller: TurnContext | None = None) -> None:
         """Call each hook. Log its failure."""
-        if self._screen is not None and not isinstance(event, InboundMessage | ToolFinished):
+        if self._screen is not None and not isinstance(event, InboundMessage):
             turn = event if isinstance(event, TurnEnded) else caller
             if turn is not None and turn.initiator in {"person", "report"}:
                 self._screen.show_progress(event)

@@ -26,6 +26,7 @@ from nanobot.bus.events import (
     ToolFinished,
     ToolOutput,
     ToolStarted,
+    TurnJoined,
 )
 from nanobot.clock import Clock
 from nanobot.errors import ContextTooLong, ProviderGarbage, StorageError
@@ -113,6 +114,11 @@ class TurnLog:
     def __init__(self) -> None:
         self.messages: list[Message] = []
 
+    @property
+    def event_ids(self) -> tuple[str, ...]:
+        """IDs of the events that it answers and whose senders expect an answer."""
+        return ()
+
     def write(self, delta: str, *, restart: bool) -> None:
         """Collect more text of the current answer, which a stop keeps."""
 
@@ -154,13 +160,15 @@ OUT_OF = (
 
 class Turn(Struct, frozen=True):
     """The result of a run: its final text, the finish reason of `model`, which gave the answer, and
-    the number of model calls. All messages before the answer are in the log."""
+    the number of model calls. All messages before the answer are in the log. `context` are the
+    tokens of the last call, with the answer."""
 
     text: str
     usage: Usage = field(default_factory=Usage)
     finish: str = "stop"
     steps: int = 1
     model: str = ""
+    context: int = 0
 
 
 class EarlierWork(Struct, frozen=True):
@@ -224,12 +232,12 @@ class AgentRunner(Struct, frozen=True):
         steps = sum(message.role == "assistant" for message in resumed.messages)
         for _ in range(steps, self.max_iterations):
             if steered := await run.log.take_new_messages():
-                run.add(steered)
+                run.join(steered)
             reply = await self._ask(run, options)
             if reply.tool_calls:
                 await run.act(reply)
             elif corrections := await run.log.take_corrections():
-                run.add(corrections)
+                run.join(corrections)
                 run.show_text("", restart=True)  # the answer is outdated
             else:
                 return run.end(await self._to_schema(run, reply, schema, options))
@@ -303,6 +311,7 @@ class _Run(Struct):
     refused: ContextTooLong | None = None
     usage: Usage = Usage()
     steps: int = 0
+    context: int = 0
     unreadable: int = 0
     """Number of successive replies with only unreadable calls."""
 
@@ -310,8 +319,15 @@ class _Run(Struct):
         """Add messages to the prompt that the log already has."""
         self.prompt = self.prompt.plus([self.render(message) for message in messages])
 
+    def join(self, messages: Sequence[Message]) -> None:
+        """Add messages that have joined the turn."""
+        self.add(messages)
+        joined = TurnJoined(*self._place, self.log.event_ids, thread_id=self.caller.thread_id)
+        self.hook(joined, self.caller)
+
     def count(self, reply: Reply) -> Reply:
         self.usage += reply.usage
+        self.context = reply.usage.prompt + reply.usage.completion
         self.steps += 1
         return reply
 
@@ -330,7 +346,8 @@ class _Run(Struct):
 
     def end(self, reply: Reply) -> Turn:
         stood_in = f" (instead of {reply.instead_of})" if reply.instead_of else ""
-        return Turn(reply.text, self.usage, reply.finish, self.steps, f"{reply.model}{stood_in}")
+        model = f"{reply.model}{stood_in}"
+        return Turn(reply.text, self.usage, reply.finish, self.steps, model, self.context)
 
     async def resume(self, resumed: EarlierWork) -> None:
         """Add the messages of an earlier process, and finish its open calls."""
@@ -389,7 +406,9 @@ class _Run(Struct):
         if not started:
             return result, 0.0
         seconds = self.runner.clock.monotonic() - started[0]
-        self.hook(ToolFinished(call.name, seconds), caller)
+        size = len(result.text.encode("utf-8", "replace"))
+        about = (*self._place, call.name, call.hint, seconds, size, result.is_error)
+        self.hook(ToolFinished(*about, thread_id=caller.thread_id), caller)
         return result, seconds
 
     async def _keep_files(self, result: ToolResult) -> ToolResult:

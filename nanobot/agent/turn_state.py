@@ -163,7 +163,6 @@ class RunningTurn(TurnLog):
 
     @property
     def event_ids(self) -> tuple[str, ...]:
-        """IDs of the events that it answers and whose senders expect an answer."""
         questions = (entry.message for entry in self.entries if entry.message.expects_answer)
         return tuple(message.delivery.answers or message.event_id for message in questions)
 
@@ -259,7 +258,7 @@ class RunningTurn(TurnLog):
             origin=combine_marks(self.origins()) if is_told and outcome != "waiting" else "",
         )
 
-    def report_of(self, model: str, usage: Usage) -> str:
+    def report_of(self, model: str, usage: Usage, context: int) -> str:
         """Return the report of the turn for `nanobot turn show`, as JSON."""
         report = {
             "model": model,
@@ -268,6 +267,7 @@ class RunningTurn(TurnLog):
             "prompt_tokens": usage.prompt,
             "completion_tokens": usage.completion,
             "cached_tokens": usage.cached,
+            **({"context_tokens": context} if context else {}),
             **({} if usage.cost is None else {"cost": usage.cost}),
             "milliseconds": self._duration(),
         }
@@ -455,7 +455,7 @@ def build_completion(
     """Return the transaction that ends a turn: the session's new lines, the closed inbox rows, the
     replies, and the notes for other conversations."""
     session, inbound, result = turn.session, turn.inbound, outcome.result
-    model, usage = (result.model, result.usage) if result else ("", _NOTHING_USED)
+    used = (result.model, result.usage, result.context) if result else ("", _NOTHING_USED, 0)
     return Completion(
         turn.id,
         session.key,
@@ -464,7 +464,7 @@ def build_completion(
         lines="" if inbound.origin.off_record else session.encode_staged(),
         outgoing=outgoing,
         republish=notes,
-        report=turn.report_of(model, usage),
+        report=turn.report_of(*used),
         reason=outcome.reason,
         given_up=inbound.origin.by_program and outcome.state == "failed",  # programs retry
     )

@@ -21,14 +21,7 @@ from nanobot.agent.hooks import TurnEvent
 from nanobot.app.base import Base
 from nanobot.app.memory import MemoryParts
 from nanobot.app.services import Parts, build_heartbeat
-from nanobot.bus.events import (
-    Address,
-    ApprovalAsked,
-    ApprovalClosed,
-    InboundMessage,
-    ToolFinished,
-    TurnEnded,
-)
+from nanobot.bus.events import Address, ApprovalAsked, ApprovalClosed, InboundMessage, TurnEnded
 from nanobot.channel import GatewayEvent, Operation
 from nanobot.commands import in_threads
 from nanobot.cron.tool import CronOperations
@@ -101,6 +94,7 @@ def build_operations(parts: Parts, pairing: Pairing) -> dict[str, Operation]:
     base, toolbox = parts.base, parts.toolbox
     return {
         "status": parts.monitoring.status.status,
+        "status.conversation": parts.monitoring.status.conversation,
         "dialects.replace": parts.models.replace_dialects,
         **parts.memory.service.table(),
         **pairing.table(),
@@ -255,7 +249,7 @@ class Feed:
             self.publish(caller.session_key, event)
         elif isinstance(event, InboundMessage):
             self.publish(event.session_key, event)
-        elif not isinstance(event, ToolFinished):
+        else:
             chosen = event.session_key if isinstance(event, TurnEnded) else ""
             address = Address(event.channel, event.chat_id, event.thread_id)
             self.publish(chosen or address.key, event)

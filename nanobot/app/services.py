@@ -343,6 +343,7 @@ class Monitoring:
             turn_metrics,
             self.counted,
             approval_commands.pending,
+            settings.context_windows,
         )
         self.status = Status(about(settings), journal, stores.sessions, clock, live)
         self.systemd = SystemdNotifier(os.environ)

@@ -358,6 +358,12 @@ class TurnStarted(_OfTurn, frozen=True):
     event_ids: tuple[str, ...] = ()
 
 
+class TurnJoined(_OfTurn, frozen=True):
+    """Messages that arrived during the turn are part of it now. `event_ids` are all its events."""
+
+    event_ids: tuple[str, ...] = ()
+
+
 class Waiting(_OfTurn, frozen=True):
     """The turn waits for the model. `str` is the line to show until the next event, if any."""
 
@@ -414,6 +420,17 @@ class ToolOutput(_OfTurn, frozen=True):
     """More output of a running tool, with secrets redacted. It may end within a line."""
 
     text: str
+
+
+class ToolFinished(_OfTurn, frozen=True):
+    """A started tool has finished. A call that does not run has neither event. `size` is that of
+    the result in bytes."""
+
+    name: str
+    hint: str
+    seconds: float
+    size: int
+    failed: bool = False
 
 
 class TurnEnded(_OfTurn, frozen=True):
@@ -487,12 +504,8 @@ _OUTCOMES = {
 }
 
 
-class ToolFinished(Struct, frozen=True):
-    """A started tool has finished. A call that does not run has neither event."""
-
-    name: str
-    seconds: float
-
-
-Progress = TurnStarted | Waiting | TextDelta | ToolStarted | ToolOutput | TurnEnded | Notice
+Progress = (
+    TurnStarted | TurnJoined | Waiting | TextDelta
+    | ToolStarted | ToolOutput | ToolFinished | TurnEnded | Notice
+)  # fmt: skip
 """Events that a channel may show while a turn runs. Best effort: never stored or retried."""

@@ -30,7 +30,6 @@ from nanobot.bus.events import (
     OutboundPart,
     Progress,
     Receipt,
-    ToolFinished,
 )
 from nanobot.bus.split import Limits as Limits
 from nanobot.clock import Clock
@@ -302,7 +301,7 @@ class GatewayEvent(Struct, frozen=True):
     """An event in the gateway, and the session it belongs to."""
 
     session_key: str
-    event: InboundMessage | Progress | ToolFinished | ApprovalAsked | ApprovalClosed
+    event: InboundMessage | Progress | ApprovalAsked | ApprovalClosed
 
 
 class Overview(Protocol):

@@ -412,6 +412,13 @@ class Settings(Checked, frozen=True):
         return {name: min(main, one.fill_from(self.model).prompt_tokens) for name, one in models}
 
     @property
+    def context_windows(self) -> Mapping[str, int]:
+        """Context windows of the named models, and of the main one under an empty name."""
+        windows = {name: one.fill_from(self.model) for name, one in self.models.items()}
+        main = min(one.context_window for one in self.models_for("chat"))
+        return {"": main, **{name: one.context_window for name, one in windows.items()}}
+
+    @property
     def folders(self) -> tuple[Path, ...]:
         """nanobot's own folders."""
         return (self.home, self.data_folder) if self.team.shared else (self.home,)

@@ -16,6 +16,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ from nanobot.bus.journal import LEARNING, in_currency, sum_usage
 from nanobot.bus.sql_journal import Journal
 from nanobot.channel import WebhookReply, WebhookRequest, came_by_proxy
 from nanobot.clock import Clock
-from nanobot.commands import CommandCall
+from nanobot.commands import CommandCall, text_argument
 from nanobot.errors import ExtraMissing, NanobotError
 from nanobot.gateway.health import Concern, Health, HealthMonitor
 from nanobot.gateway.webserver import WebServer
@@ -79,7 +80,8 @@ _SIZES_SECONDS = 60.0
 
 class RuntimeStatus(Struct, frozen=True):
     """Status known only to a running gateway. It started at `born` on the monotonic clock.
-    `pending` are the questions to the owner."""
+    `pending` are the questions to the owner, `windows` the context windows of the named models, and
+    of the main one under an empty name."""
 
     born: float
     turns_running: Callable[[], int]
@@ -87,6 +89,7 @@ class RuntimeStatus(Struct, frozen=True):
     turn_metrics: TurnMetrics
     counted: LogCounter
     pending: Callable[[], Sequence[Mapping[str, object]]] = tuple
+    windows: Mapping[str, int] = {}
 
     def report(self, health: Health, now: float) -> dict[str, object]:
         """Return all of it. `since_start` has turns by outcome, tokens of turns, and lines of the
@@ -153,6 +156,36 @@ class Status:
             "sizes": dict(self._sizes),
         }
 
+    async def conversation(self, arguments: Mapping[str, object]) -> dict[str, object]:
+        """Return the facts about the conversation `key` that a terminal shows: the model of the
+        last answer, or the chosen one, and the share of its context window that was used, the
+        number of messages that people see, the time of the last one, and all tokens of today."""
+        session = await self._sessions.get_or_create(text_argument(arguments, "key"))
+        seen = [m for m in session.messages if m.role != "tool" and (m.content or m.media)]
+        last = seen[-1].timestamp if seen else None
+        chosen, window = str(session.metadata.get("model", "")), 0
+        if self._live is not None:
+            window = self._live.windows.get(chosen) or self._live.windows.get("", 0)
+        model, used = "", 0
+        if seen and (
+            turns := await self._journal.turns(session=session.key, state="done", limit=1)
+        ):
+            record = await self._journal.turn_record(turns[0].id)
+            tokens = record.report.get("context_tokens", 0)
+            model, used = turns[0].model, tokens if isinstance(tokens, int) else 0
+        today = sum_usage(await self._journal.usage_by_day(self._midnight().date()))
+        return {
+            "offline": self._about["provider"] == "offline",
+            "model": model or chosen or self._about["model"],
+            "context_percent": round(100 * used / window) if window else 0,
+            "messages": len(seen),
+            "last": last.isoformat() if last else "",
+            "tokens_today": today.prompt + today.completion,
+        }
+
+    def _midnight(self) -> datetime:
+        return self._clock.now().replace(hour=0, minute=0, second=0, microsecond=0)
+
     def _at_rest(self) -> dict[str, object]:
         state = Path(self._about["home"]) / "state"
         damages = (Concern("degraded", text, hint) for _, text, hint in damage_reports(state))
@@ -202,7 +235,7 @@ class Status:
     async def _today(self) -> dict[str, object]:
         """Return the turns, and the tokens of all calls, since midnight. `memory_tokens` of
         memory's own calls are in the cost, but in no other count. `cost` is None without prices."""
-        midnight = self._clock.now().replace(hour=0, minute=0, second=0, microsecond=0)
+        midnight = self._midnight()
         used = await self._journal.usage_by_day(midnight.date())
         turns, memory = sum_usage(used), sum_usage(used, LEARNING)
         return {
