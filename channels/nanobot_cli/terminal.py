@@ -15,6 +15,7 @@ import contextlib
 import os
 from collections import deque
 from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Protocol
@@ -22,8 +23,10 @@ from typing import Protocol
 from prompt_toolkit import PromptSession
 from prompt_toolkit.application import get_app
 from prompt_toolkit.buffer import Buffer
-from prompt_toolkit.formatted_text import FormattedText
+from prompt_toolkit.filters import Condition, is_done
+from prompt_toolkit.formatted_text import ANSI, FormattedText, StyleAndTextTuples, to_formatted_text
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
+from prompt_toolkit.layout import ConditionalContainer, FormattedTextControl, HSplit, Window
 
 from nanobot.clock import SystemClock
 from nanobot.errors import NanobotError
@@ -34,9 +37,12 @@ from nanobot_cli.keys import (
     key_bindings,
     quiet_keyboard,
 )
-from nanobot_cli.screen import PROMPT, Surface, Transcript
+from nanobot_cli.screen import PROMPT, Surface
 from nanobot_cli.text import Question, one_line, question_of
+from nanobot_cli.transcript import Transcript
+from nanobot_cli.waiting import StatusLine, Waiting, greet
 from nanobot_cli.wire import (
+    Accepted,
     AgentMessage,
     ChatEvent,
     Closed,
@@ -46,20 +52,17 @@ from nanobot_cli.wire import (
     Reading,
     Refused,
     Reply,
+    Taken,
     Tool,
+    ToolDone,
 )
 
 LEAVING = frozenset({"exit", "quit", "/exit", "/quit"})
 
-_OFFLINE = "offline"
-_ABOUT_OFFLINE = (
-    "This is a small program, not a language model. It remembers, reminds, and takes notes."
-    " To connect a real model, leave this chat and run: nanobot onboard"
-)
-
+_STATUS = "status.conversation"
 _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _FRAME_SECONDS = 0.1
-_MENU_ROWS = 4
+_MENU_ROWS = 6
 
 
 class Gateway(Protocol):
@@ -97,6 +100,9 @@ class Terminal:
         self._surface = Surface()
         self._transcript = Transcript(self._surface)
         self._clock = SystemClock()
+        self._waiting = Waiting(self._clock)
+        self._status = StatusLine({})
+        self._accepted: set[str] = set()
         self._busy = asyncio.Event()
         self._frame = _FRAMES[0]
         self._stopping = self._leaving = self._looking_back = False
@@ -110,29 +116,27 @@ class Terminal:
 
     def run(self) -> None:
         """Chat until the person leaves."""
-        status = self._ask("status")
-        model = status.get("model") if isinstance(status, dict) else None
-        if model == _OFFLINE:
-            self._transcript.line("nanobot · the built-in offline model", "bold")
-            self._transcript.line(_ABOUT_OFFLINE)
-        else:
-            self._transcript.line(
-                f"nanobot · {one_line(str(model), 60)}" if model else "nanobot", "bold"
-            )
-        self._transcript.line("/help: commands · Alt-Enter: new line · Ctrl-D: leave")
+        facts = self._ask(_STATUS, key=self._session)
+        if isinstance(facts, dict):
+            self._status = StatusLine(facts)
+        first, *others = greet(self._status.facts, self._clock.now())
+        self._transcript.line(first, "bold")
+        for line in ("/help: commands · Alt-Enter: new line · Ctrl-D: leave", *others):
+            self._transcript.line(line)
         # A request for the cursor's position would block printing until the answer.
         os.environ["PROMPT_TOOLKIT_NO_CPR"] = "1"
         prompt = self._prompt()
         with quiet_keyboard(), contextlib.suppress(EOFError, KeyboardInterrupt):
             asyncio.run(self._chat(prompt))
+        self._transcript.rest()
         if self._gateway.waiting and not self._stopping:
             self._transcript.line(
                 f"The turn continues. To see its answer, run: nanobot sessions show {self._session}"
             )
 
-    def _ask(self, operation: str) -> object:
+    def _ask(self, operation: str, **arguments: str) -> object:
         with contextlib.suppress(NanobotError):  # the chat works without the answer
-            return self._gateway.ask(operation, {})
+            return self._gateway.ask(operation, arguments)
         return None
 
     def _list_models(self) -> Sequence[str]:
@@ -158,7 +162,7 @@ class Terminal:
             history=_open_history(self._history),
             completer=completer,
             complete_while_typing=True,
-            reserve_space_for_menu=_MENU_ROWS,
+            reserve_space_for_menu=0,
             multiline=True,
             prompt_continuation="  ",
             key_bindings=key_bindings(completer, self._send, self._interrupt),
@@ -166,7 +170,20 @@ class Terminal:
         )
         prompt.app.min_redraw_interval = _FRAME_SECONDS / 2
         prompt.default_buffer.on_text_changed += self._text_changed
+        prompt.default_buffer.on_completions_changed += partial(_reserve_menu, prompt)
+        self._add_status_line(prompt)
         return prompt
+
+    def _add_status_line(self, prompt: PromptSession[str]) -> None:
+        """Put the status line below the prompt, and unused rows below that."""
+        line = Window(FormattedTextControl(self._render_status), height=1)
+        container, typed = prompt.layout.container, prompt.layout.current_window
+        typed.dont_extend_height = Condition(lambda: True)
+        if isinstance(container, HSplit):
+            container.children += [ConditionalContainer(line, ~is_done), Window()]
+
+    def _render_status(self) -> FormattedText:
+        return FormattedText([("dim", self._status.text(self._surface.width - 1))])
 
     async def _chat(self, prompt: PromptSession[str]) -> None:
         with end_on_failures_and_signals():
@@ -182,22 +199,30 @@ class Terminal:
         """Start the animation, before the first prompt. A dumb terminal has none."""
         get_app().create_background_task(self._animate())
 
-    def _render_live(self) -> FormattedText:
-        """Return the live part: the incomplete reply, the status, and the prompt."""
-        lines: list[tuple[str, str]] = []
-        if self._busy.is_set() or self._questions:
-            rows, width = self._surface.size
-            lines = self._transcript.live_lines(rows - _MENU_ROWS - 3, width)
+    def _render_live(self) -> StyleAndTextTuples:
+        """Return the live part: the incomplete reply, the wait, queued messages, and the prompt."""
+        rows, width = self._surface.size
+        below: list[tuple[str, str]] = []
         if self._questions:
-            lines.append(("fg:ansicyan", self._questions[0][0].keys))
+            below.append(("fg:ansicyan", self._questions[0][0].keys))
         elif self._busy.is_set():
-            lines.append(
-                ("dim", f"{self._frame} {'stopping' if self._stopping else 'Ctrl-C stops'}")
-            )
-        above = [(style, text + "\n") for style, text in lines]
-        return FormattedText([*above, ("bold", PROMPT)])
+            below.append(("dim", f"{self._frame} {self._describe_wait(width - 3)}"))
+        below += [("dim", line) for line in self._transcript.queue_lines(width)]
+        typed = get_app().current_buffer.document.line_count
+        lines = self._transcript.live_lines(rows - len(below) - typed - 3, width) if below else []
+        if below or not self._surface.ends_blank:
+            below.append(("", ""))
+        answer = [part for line in lines for part in (*to_formatted_text(ANSI(line)), ("", "\n"))]
+        return [*answer, *((style, text + "\n") for style, text in below), ("bold", PROMPT)]
+
+    def _describe_wait(self, width: int) -> str:
+        """Return the thing that the person waits for, with the key that stops it if that fits."""
+        wait, hint = "stopping" if self._stopping else str(self._waiting), " · Ctrl-C stops"
+        fits = not self._stopping and len(wait) + len(hint) <= width
+        return wait + hint if fits else one_line(wait, width)
 
     async def _animate(self) -> None:
+        self._surface.watch_size()
         for frame in count():
             await self._busy.wait()
             self._frame = _FRAMES[frame % len(_FRAMES)]
@@ -216,29 +241,49 @@ class Terminal:
             buffer.append_to_history()
         buffer.reset()
         self._leaving, self._was_seen = False, True
-        self._transcript.print_typed(text)
-        if value is None and text.strip():
-            self._say(text)
-        elif value is not None and not self._questions:
-            self._say(value)
-        elif value is not None and was_seen:
-            self._questions.popleft()
-            self._say(value)
-        elif value is not None:
-            self._transcript.line("The question arrived while you were typing. Answer it again.")
+        if value is None:
+            self._send_message(text)
+        else:
+            self._surface.print_words(text)
+            if self._questions and not was_seen:
+                self._transcript.line(
+                    "The question arrived while you were typing. Answer it again."
+                )
+            else:
+                if self._questions:
+                    self._questions.popleft()
+                self._say(value)
         self._settle()
 
-    def _say(self, text: str) -> None:
-        self._over = None
+    def _send_message(self, text: str) -> None:
+        """Send a message that answers no question. During a turn it is queued."""
+        if not text.strip():
+            self._surface.line_was_typed()
+        elif self._gateway.waiting and text.strip() == "/stop":
+            self._surface.line_was_typed()
+            self._stopping = True
+            self._say(text)
+        elif self._gateway.waiting:
+            if message_id := self._say(text):
+                self._transcript.queue(message_id, text)
+        else:
+            self._surface.print_words(text)
+            self._say(text)
+
+    def _say(self, text: str) -> str:
+        """Send a text and return its id, or an empty one after an error."""
+        self._over, message_id = None, ""
+        if not self._gateway.waiting:
+            self._waiting.begin()
         self._unwatch_gateway()  # sending may replace the connection
         try:
-            self._transcript.note_sent(
-                self._gateway.send_message(text, self._session, stream=True), text
-            )
+            message_id = self._gateway.send_message(text, self._session, stream=True)
+            self._transcript.note_sent(message_id, text)
         except NanobotError as error:
             self._transcript.print_error(str(error), error.hint)
         finally:
             self._watch_gateway()
+        return message_id
 
     def _interrupt(self) -> None:
         """Handle Ctrl-C without typed text: stop the turn, or leave the second time."""
@@ -272,6 +317,8 @@ class Terminal:
         try:
             events = self._gateway.read_events()
         except NanobotError as error:
+            if not self._gateway.waiting:
+                self._transcript.rest()
             self._transcript.print_error(str(error), error.hint)
         finally:
             self._watch_gateway()
@@ -284,21 +331,33 @@ class Terminal:
         looked_back = self._looking_back
         self._looking_back = isinstance(event, AgentMessage) and bool(event.at)
         if self._looking_back and not looked_back:
+            self._surface.leave_gap()
             transcript.line("While you were away:", "bold")
         match event:
-            case Reading() | Delta() | Tool() | Output():
+            case Accepted():
+                self._accept(event.id)
+            case Taken() | Reading() | Delta() | Tool() | ToolDone() | Output():
+                self._waiting.note(event)
                 transcript.progress(event)
             case Note():
-                transcript.line(event.text, "yellow")
+                transcript.note(event.text)
             case AgentMessage():
                 self._hear(event)
             case Closed():
                 self._close(event)
             case Refused():
-                transcript.print_error(event.error, event.hint)
+                transcript.print_error(event.error, event.hint, event.id)
             case Reply():
                 self._over = None
+                self._status.end_turn(event)
                 transcript.reply(event)
+
+    def _accept(self, message_id: str) -> None:
+        """Note that the gateway has a message. The second time, it is another gateway."""
+        if message_id in self._accepted:
+            self._transcript.interrupt()
+            self._waiting.begin()
+        self._accepted.add(message_id)
 
     def _hear(self, said: AgentMessage) -> None:
         """Show a message, or queue it if it is a question."""
@@ -327,11 +386,20 @@ class Terminal:
             self._busy.clear()
             self._stopping = False
             self._transcript.rest()
+            get_app().create_background_task(self._refresh_status())
             # The turn's questions end with it. Those of subagents and other turns stay.
             self._questions = deque(one for one in self._questions if not one[1])
         self._show_question()
         if not self._busy.is_set():
             self._surface.show_prompt()
+
+    async def _refresh_status(self) -> None:
+        with contextlib.suppress(NanobotError):
+            arguments = {"key": self._session}
+            facts = await asyncio.to_thread(self._gateway.ask_aside, _STATUS, arguments)
+            if isinstance(facts, dict):
+                self._status.facts = facts
+                self._surface.redraw()
 
     def _show_question(self) -> None:
         """Show the open question, once."""
@@ -341,6 +409,12 @@ class Terminal:
             self._was_seen = not get_app().current_buffer.text
             self._surface.show_prompt()
         self._shown = question
+
+
+def _reserve_menu(prompt: PromptSession[str], buffer: Buffer) -> None:
+    """Make room for the open menu only."""
+    shown = len(buffer.complete_state.completions) if buffer.complete_state else 0
+    prompt.reserve_space_for_menu = min(shown, _MENU_ROWS) + bool(shown)
 
 
 def _open_history(path: Path) -> History:

@@ -79,7 +79,7 @@ class MessageSplitter:
         if not (text and self.limits_of(inbound.channel).drafts):
             return ""
         shown = not (inbound.is_group or inbound.is_background)
-        return f"{close_fence(text)}\n\n[stopped]" if shown else ""
+        return f"{close_fence(text)[0]}\n\n[stopped]" if shown else ""
 
     async def __call__(self, message: OutboundMessage) -> tuple[OutboundMessage, ...]:
         """Return the parts of a message, or none if it is empty. Raise `StorageError` if a file

@@ -143,7 +143,7 @@ def _cut(text: str, limit: int, passes: Callable[[str], bool], *, fenced: bool) 
         closing = ""
         if part and not part.isspace():
             if fenced:
-                part, closing = _close_fence(f"{opening}{part}")
+                part, closing = close_fence(f"{opening}{part}")
             if end - start > 1 and not passes(part):
                 size = max(1, min(size, utf16_length(text[start:end])) * 3 // 4)
                 continue
@@ -177,12 +177,7 @@ def _good_end(text: str, start: int, end: int) -> int:
     return end
 
 
-def close_fence(text: str) -> str:
-    """Close a fence that is open at the end of `text`."""
-    return _close_fence(text)[0]
-
-
-def _close_fence(part: str) -> tuple[str, str]:
+def close_fence(part: str) -> tuple[str, str]:
     """Close a fence that is open at the end of `part`. Return also the line that opens it again."""
     mark = info = ""
     for fence in re.finditer(_FENCE, part):

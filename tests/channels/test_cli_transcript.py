@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from nanobot_cli.screen import Surface, Transcript
+from nanobot_cli.screen import Surface
+from nanobot_cli.transcript import Transcript
 from nanobot_cli.wire import Reply
 
 

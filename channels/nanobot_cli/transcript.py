@@ -1,0 +1,279 @@
+"""The transcript of a conversation, on a `Surface`.
+
+The complete blocks of an answer are printed as they come, rendered as in the final reply. Its last
+block, running tools, and the person's messages that no turn has taken yet are live. Nothing is
+printed within an answer: other texts wait until it ends. If several messages are pending, the
+reply to one does not end the answer to another. All untrusted text passes `clean` on its way to
+the screen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from functools import partial
+
+from nanobot.text import clean, format_size
+from nanobot_cli.answer import Answer, Piece
+from nanobot_cli.markdown import apply_styles, render, wrap_lines
+from nanobot_cli.screen import Surface
+from nanobot_cli.text import OutputTail, file_line, one_line, question_of, ways
+from nanobot_cli.waiting import when
+from nanobot_cli.wire import (
+    AgentMessage,
+    Delta,
+    Output,
+    Reading,
+    Reply,
+    Taken,
+    Tool,
+    ToolDone,
+)
+
+_OUTPUT_LINES = 6
+_MOST_QUEUED = 3
+_INDENT = "  "
+_STOPPED = "Stopped."  # the answer of `/stop`, which is left out
+_HINT = 200
+
+Progress = Taken | Reading | Delta | Tool | ToolDone | Output
+
+
+class Transcript:
+    """The output of a conversation's events."""
+
+    def __init__(self, surface: Surface) -> None:
+        self._surface = surface
+        self._answer = Answer()
+        self._turn_of = ""
+        """The message whose turn sends progress."""
+        self._said: set[str] = set()
+        self._commands: set[str] = set()
+        self._last_turn = ""
+        self._is_stopped = False
+        self._tools: list[str] = []
+        self._output: OutputTail | None = None
+        self._queued: dict[str, str] = {}
+        self._later: list[Callable[[], None]] = []
+        self._drawn: tuple[object, list[str]] = (None, [])
+
+    def line(self, text: str, style: str = "dim") -> None:
+        """Print a line that is not part of the reply."""
+        lines = wrap_lines(clean(text), self._surface.width)
+        self._surface.print(apply_styles("\n".join(lines), style))
+
+    def note_sent(self, message_id: str, text: str) -> None:
+        """Record a sent message."""
+        if text.startswith("/"):
+            self._commands.add(message_id)
+
+    def queue(self, message_id: str, text: str) -> None:
+        """Show a message as queued until its turn takes it. A dumb terminal has it already."""
+        self._surface.line_was_typed()
+        if self._surface.moves:
+            self._queued[message_id] = text
+            self._surface.redraw()
+
+    def note(self, text: str) -> None:
+        """Print a notice."""
+        self._print_after_answer(partial(self.line, text, "yellow"))
+
+    def progress(self, event: Progress) -> None:
+        """Show progress of a turn."""
+        if not isinstance(event, Taken):
+            self._turn_of = event.id
+        match event:
+            case Taken():
+                if event.id in self._queued:
+                    self.keep()
+                    self._place(event.id)
+            case Delta():
+                self._take_text(event)
+            case Tool():
+                self._end_answer()
+                self._tools.append(event.hint)
+                if not self._surface.moves:
+                    self.line(f"· {one_line(event.hint, _HINT)}")
+            case ToolDone():
+                self._end_tool(event)
+            case Output():
+                self._output = self._output or OutputTail()
+                self._output.feed(event.text)
+        self._surface.redraw()
+
+    def _take_text(self, event: Delta) -> None:
+        """Add to the answer, and print its complete blocks."""
+        self._end_tools()
+        if event.restart:
+            self._restart()
+        self._answer.add(event.text)
+        if not self._is_repetition(self._answer.text):
+            self._print_pieces(self._answer.take_blocks())
+
+    def _restart(self) -> None:
+        """Discard the answer so far. What was printed of it stays."""
+        if self._answer.has_taken:
+            self.line("(the answer starts again)")
+        self._answer = Answer()
+
+    def _is_repetition(self, text: str) -> bool:
+        """Return True if `text` repeats a message of this turn so far."""
+        return any(said.startswith(text.strip()) for said in self._said)
+
+    def interrupt(self) -> None:
+        """Handle the loss of a connection: the turn is continued or repeated."""
+        if self._answer.is_open:
+            self._end_answer()
+            self.line("(connection lost, the answer starts again)")
+
+    def print_message(self, said: AgentMessage, now: datetime) -> None:
+        """Print a message of the agent before its reply, with its files and choices. Messages from
+        the person's absence have their time. Questions from then are answered by their command,
+        because they may be closed. A question interrupts an answer."""
+        if not said.at:
+            self._said.add(said.text.strip())
+        if not said.at and question_of(said) is not None:
+            self.keep()
+            self._print_message(said, now)
+        else:
+            self._print_after_answer(partial(self._print_message, said, now))
+
+    def _print_message(self, said: AgentMessage, now: datetime) -> None:
+        self._end_tools()
+        if not self._turn_of:
+            self._surface.leave_gap()
+        if said.at:
+            self.line(when(said.at, now))
+        if said.text.strip():
+            self._surface.print(render(clean(said.text), self._surface.width))
+        for file in said.files:
+            self._surface.print(apply_styles(file_line(file), "cyan"))
+        question = None if said.at else question_of(said)
+        if question is None:
+            for way in ways(said.choices):
+                self.line(way, "cyan")
+        elif not self._surface.moves:
+            self.line(question.keys, "cyan")
+
+    def print_error(self, error: str, hint: str, message_id: str = "") -> None:
+        """Print that the gateway rejected a message, or went away."""
+        self._end_answer()
+        self._place(message_id)
+        self.line(f"{error}\n{hint}".strip(), "red")
+
+    def reply(self, reply: Reply) -> None:
+        """Print a reply, or the rest of it if its beginning was printed. A turn that answers
+        several messages prints one."""
+        if reply.id == self._turn_of:
+            self._place(reply.id)
+            self._print_reply(reply)
+            self._answer, self._turn_of = Answer(), ""
+            self._print_later()
+        else:
+            self._print_after_answer(partial(self._print_reply, reply))
+
+    def _print_reply(self, reply: Reply) -> None:
+        self._place(reply.id)
+        is_command = reply.id in self._commands
+        self._commands.discard(reply.id)
+        if reply.turn and reply.turn == self._last_turn:
+            return
+        self._last_turn = reply.turn
+        is_known = is_command and self._is_stopped and reply.text == _STOPPED
+        self._is_stopped = reply.outcome == "stopped"
+        self._end_tools()
+        if not is_known:
+            self._complete_answer(reply.text, own=reply.id == self._turn_of)
+        if self._is_stopped:
+            self.line("stopped")
+
+    def _complete_answer(self, text: str, *, own: bool) -> None:
+        """Print the rest of an answer, or all of a `text` that is not the streamed one."""
+        answer = self._answer if own else Answer()
+        if text.strip():
+            pieces = answer.complete(text)
+            if pieces is None:
+                self.line("(the final answer is different)")
+                pieces = [Piece(clean(text), follows=False)]
+            self._print_pieces(pieces)
+        elif own and not self._is_repetition(answer.text):
+            self._print_pieces(answer.take_rest())
+
+    def rest(self) -> None:
+        """Finish: no message is pending any more."""
+        self._end_answer()
+        for message_id in tuple(self._queued):
+            self._place(message_id)
+        self._said.clear()
+        self._turn_of = ""
+        self._surface.redraw()
+
+    def keep(self) -> None:
+        """Make the live part permanent, except the queue."""
+        self._end_tools()
+        self._print_pieces(self._answer.take_rest())
+
+    def _end_answer(self) -> None:
+        """Print the rest of the answer, then the texts that waited for its end."""
+        self.keep()
+        self._answer = Answer()
+        self._print_later()
+
+    def _print_after_answer(self, print_text: Callable[[], None]) -> None:
+        if self._answer.is_open and self._surface.moves:
+            self._later.append(print_text)
+        else:
+            print_text()
+
+    def _print_later(self) -> None:
+        later, self._later = self._later, []
+        for print_text in later:
+            print_text()
+
+    def _print_pieces(self, pieces: Sequence[Piece]) -> None:
+        for piece in pieces:
+            if piece.follows:
+                self._surface.leave_gap()
+            self._surface.print(render(piece.source, self._surface.width))
+
+    def _place(self, message_id: str) -> None:
+        """Print a queued message."""
+        if (text := self._queued.pop(message_id, None)) is not None:
+            self._surface.print_words(text)
+
+    def _end_tool(self, done: ToolDone) -> None:
+        """Print the line of a tool with the size of its result, in place of its output."""
+        if done.hint in self._tools:
+            self._tools.remove(done.hint)
+            if self._surface.moves:
+                result = f"{'failed, ' if done.failed else ''}{format_size(done.size)}"
+                self.line(f"· {one_line(done.hint, _HINT)} — {result}")
+        if not self._tools:
+            self._output = None
+
+    def _end_tools(self) -> None:
+        """Print the lines of tools whose result is unknown."""
+        hints, self._tools, self._output = self._tools, [], None
+        for hint in hints if self._surface.moves else ():
+            self.line(f"· {one_line(hint, _HINT)}")
+
+    def live_lines(self, rows: int, width: int) -> list[str]:
+        """Return the last block of the answer and the tools' output, with styles: at most `rows`
+        lines."""
+        output: list[str] = []
+        if self._output is not None:
+            room = max(1, width - len(_INDENT) - 1)
+            output = [_INDENT + line for line in self._output.lines(_OUTPUT_LINES, room)]
+        output = [apply_styles(line, "dim") for line in output]
+        rows -= len(output)
+        source = "" if self._is_repetition(self._answer.text) else self._answer.live()
+        if (source, width) != self._drawn[0]:
+            lines = self._surface.paint(render(source, width)).split("\n") if source else []
+            gap = [""] if lines and self._answer.has_taken else []
+            self._drawn = (source, width), [*gap, *lines]
+        return [*(self._drawn[1][-rows:] if rows > 0 else ()), *output]
+
+    def queue_lines(self, width: int) -> list[str]:
+        """Return a line for each of the first queued messages, and the number of the others."""
+        texts = [*self._queued.values()]
+        more = [f"+{len(texts) - _MOST_QUEUED}"] if len(texts) > _MOST_QUEUED else []
+        return [*(one_line(f"queued: {text}", width - 1) for text in texts[:_MOST_QUEUED]), *more]

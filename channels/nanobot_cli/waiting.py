@@ -1,0 +1,139 @@
+"""Texts about a turn and its conversation: what the person waits for, with its seconds, the status
+line, and the first lines of a chat. Pure, except for the clock."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from nanobot.clock import Clock
+from nanobot.text import pluralize
+from nanobot_cli.text import columns, one_line
+from nanobot_cli.wire import Delta, Output, Reading, Reply, Taken, Tool, ToolDone
+
+_PENDING = "waiting"
+_ASKED = "waiting for the model"
+_MODEL_WIDTH = 40
+
+_ABOUT_OFFLINE = (
+    "This is a small program, not a language model. It remembers, reminds, and takes notes."
+    " To connect a real model, leave this chat and run: nanobot onboard"
+)
+_TRY_OFFLINE = (
+    "Try: “My dentist is Dr. Kim, remember that.” or “Remind me in 10 minutes to stretch.”"
+)
+_TRY = "Try: “What can you do?” or “Every weekday at 8, tell me the weather.”"
+
+
+class Waiting:
+    """The thing that a person waits for."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin to wait: a message was sent."""
+        self._tools: list[tuple[str, float]] = []
+        self._set(_PENDING)
+
+    def note(self, event: Taken | Reading | Delta | Tool | ToolDone | Output) -> None:
+        """Note an event of the turn."""
+        match event:
+            case Taken() | Reading(text=""):
+                self._set(_ASKED)
+            case Reading():
+                self._set(event.text, counts=False)
+            case Delta():
+                self._tools = []
+                if self._text != "writing":
+                    self._set("writing")
+            case Tool():
+                self._tools.append((event.hint, self._clock.monotonic()))
+            case ToolDone():
+                self._end_tool(event.hint)
+
+    def __str__(self) -> str:
+        """Return a line such as `web_fetch example.org 12 s`."""
+        text, since, more = self._text, self._since, ""
+        if self._tools:
+            (text, since), *others = self._tools
+            more = f" +{len(others)}" if others else ""
+        seconds = int(self._clock.monotonic() - since)
+        counted = f" {seconds} s" if seconds and (self._tools or self._counts) else ""
+        return f"{one_line(text, 200)}{more}{counted}"
+
+    def _set(self, text: str, *, counts: bool = True) -> None:
+        self._text, self._counts, self._since = text, counts, self._clock.monotonic()
+
+    def _end_tool(self, hint: str) -> None:
+        ended = next((one for one in self._tools if one[0] == hint), None)
+        if ended is not None:
+            self._tools.remove(ended)
+        if not self._tools:
+            self._set(_ASKED)
+
+
+class StatusLine:
+    """The line below the prompt. `facts` come from the operation `status.conversation`."""
+
+    def __init__(self, facts: Mapping[str, object]) -> None:
+        self.facts = facts
+        self._milliseconds = 0
+
+    def end_turn(self, reply: Reply) -> None:
+        """Note the time of a turn."""
+        self._milliseconds = reply.milliseconds or self._milliseconds
+
+    def text(self, width: int) -> str:
+        """Return as many parts as fit `width` columns, the most important first."""
+        percent, tokens = (_number(self.facts, key) for key in ("context_percent", "tokens_today"))
+        seconds = self._milliseconds / 1000
+        parts = (
+            one_line(str(self.facts.get("model") or ""), _MODEL_WIDTH),
+            f"context {percent} %" if percent else "",
+            f"{_short(tokens)} tokens today" if tokens else "",
+            f"last turn {seconds:.{0 if seconds >= 10 else 1}f} s" if seconds else "",
+        )
+        line = ""
+        for part in filter(None, parts):
+            longer = f"{line} · {part}" if line else part
+            if columns(longer) > width:
+                break
+            line = longer
+        return line or one_line(parts[0], width)
+
+
+def greet(facts: Mapping[str, object], now: datetime) -> list[str]:
+    """Return the first lines of a chat."""
+    model, is_offline = one_line(str(facts.get("model") or ""), 60), facts.get("offline") is True
+    name = "the built-in offline model" if is_offline else model
+    lines = [f"nanobot · {name}" if name else "nanobot", *([_ABOUT_OFFLINE] if is_offline else ())]
+    if messages := _number(facts, "messages"):
+        last = f", last {when(str(facts.get('last')), now)}" if facts.get("last") else ""
+        count = pluralize(messages, "message")
+        return [*lines, f"continuing: {count}{last} · /new for a fresh chat"]
+    return [*lines, *([_TRY_OFFLINE if is_offline else _TRY] if facts else ())]
+
+
+def when(moment: str, now: datetime) -> str:
+    """Format a time in ISO format relative to `now`: `21:14`, `yesterday 21:14`, or its date."""
+    try:
+        then = datetime.fromisoformat(moment).astimezone(now.tzinfo)
+    except (ValueError, OverflowError):
+        return one_line(moment, 40)
+    days = (now.date() - then.date()).days
+    day = {0: "", 1: "yesterday "}.get(days, f"{then:%a %Y-%m-%d} ")
+    return f"{day}{then:%H:%M}"
+
+
+def _number(facts: Mapping[str, object], key: str) -> int:
+    value = facts.get(key)
+    return value if isinstance(value, int) else 0
+
+
+def _short(number: int) -> str:
+    """Return `812`, `12.4k` or `1.2M`."""
+    if number < 1_000:
+        return str(number)
+    return f"{number / 1_000:.1f}k" if number < 999_950 else f"{number / 1_000_000:.1f}M"
