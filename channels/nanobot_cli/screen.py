@@ -1,5 +1,9 @@
 """Standard output in two parts: a permanent part that is printed, and below it a live part with the
-prompt, which is drawn again and again."""
+prompt, which is drawn again and again.
+
+A window that becomes narrower wraps the lines of the live part, which then take more rows than were
+drawn. `Surface` counts these rows, so that it erases exactly the live part. tmux also wraps cells
+that were erased since, so there each row counts with its largest width."""
 
 from __future__ import annotations
 
@@ -12,6 +16,9 @@ import sys
 from typing import Any
 
 from prompt_toolkit.application import Application
+from prompt_toolkit.layout.screen import Screen
+from prompt_toolkit.output import ColorDepth
+from prompt_toolkit.output.vt100 import Vt100_Output
 from prompt_toolkit.utils import is_dumb_terminal
 
 from nanobot.text import clean
@@ -24,6 +31,21 @@ _BAR = "▌ "
 _SEQUENCE = re.compile("\x1b\\[[0-9;]*m")
 _COLOUR = re.compile("\x1b\\[(?![01239]m)[0-9;]*m")
 """Sequences that are removed for a dumb terminal, or if `NO_COLOR` is set (no-color.org)."""
+
+
+class Output(Vt100_Output):
+    """The output of the live part."""
+
+    @classmethod
+    def of_terminal(cls) -> Vt100_Output:
+        """Return the output for this terminal."""
+        term = os.environ.get("TERM")
+        return cls.from_pty(sys.stdout, term, ColorDepth.from_env())
+
+    def erase_down(self) -> None:
+        """Erase this row, then those below: tmux would keep the text of a screen that is erased
+        from its first cell."""
+        self.write_raw("\x1b7\x1b[K\x1b[B\x1b[J\x1b8")
 
 
 class Surface:
@@ -39,6 +61,9 @@ class Surface:
         self._bar = _BAR if has_colours and _can_show(_BAR) else PROMPT
         # xterm cuts lines that are too long for a narrower window. All others wrap them.
         self._wraps = "XTERM_VERSION" not in os.environ and os.environ.get("TERM") != "linux"
+        self._keeps_widths = "TMUX" in os.environ
+        self._drawn_size: object = None
+        self._widths: dict[int, int] = {}
         self._app: Application[Any] | None = None
         self._at_prompt = False
         self.ends_blank = True
@@ -48,12 +73,15 @@ class Surface:
         """Set the application that draws the prompt, after it has begun to."""
         self._app = app
         self._at_prompt = not self.moves
+        app.terminal_size_polling_interval = None
+        app.before_render += self._erase_resized
+        app.after_render += self._note_drawing
 
     def watch_size(self) -> None:
         """Draw the live part again when the window has another size, in place of the
-        application."""
+        application, which would erase it first."""
         if self.moves:
-            asyncio.get_running_loop().add_signal_handler(signal.SIGWINCH, self._resize)
+            asyncio.get_running_loop().add_signal_handler(signal.SIGWINCH, self.redraw)
 
     def print(self, text: str) -> None:
         """Add to the permanent part: the prompt is erased, and soon drawn again below. `text` has
@@ -62,7 +90,9 @@ class Surface:
         if self._at_prompt:
             self.line_was_typed()
         elif self._app is not None and drawn and self.moves:
+            self._erase_resized(self._app)
             self._app.renderer.erase(leave_alternate_screen=False)
+            self._widths.clear()
         _write(self.paint(text) + "\n")
         self.ends_blank = not text.rpartition("\n")[2].strip()
         if drawn:
@@ -115,26 +145,35 @@ class Surface:
         """Columns."""
         return self.size[1]
 
-    def _resize(self) -> None:
-        """Erase the live part. In a narrower window, its lines take more rows than were drawn."""
-        app = self._app
-        if app is None or not app.is_running:
-            return
+    def _erase_resized(self, app: Application[Any]) -> None:
+        """Erase the live part if the window has another size than at the last drawing."""
         drawn, output = app.renderer.last_rendered_screen, app.output
-        if drawn is not None:
-            cursor = drawn.get_cursor_position(app.layout.current_window)
-            width = output.get_size().columns if self._wraps else sys.maxsize
-            rows = cursor.x // width
-            for number in range(cursor.y):
-                cells = drawn.data_buffer[number].items()
-                end = max((x + cell.width for x, cell in cells if cell.char.strip()), default=0)
-                rows += max(1, -(-end // width))
-            output.write_raw("\r")
-            output.cursor_up(rows)
-            output.erase_down()
-            output.flush()
+        size = output.get_size()
+        if drawn is None or size == self._drawn_size:
+            return
+        cursor = drawn.get_cursor_position(app.layout.current_window)
+        width = size.columns if self._wraps else sys.maxsize
+        rows = cursor.x // width
+        for row in range(cursor.y):
+            rows += max(1, -(-max(_width(drawn, row), self._widths.get(row, 0)) // width))
+        output.write_raw("\r")
+        output.cursor_up(rows)
+        output.erase_down()
+        output.flush()
         app.renderer.reset()
-        app.invalidate()
+        self._widths.clear()
+
+    def _note_drawing(self, app: Application[Any]) -> None:
+        drawn, self._drawn_size = app.renderer.last_rendered_screen, app.output.get_size()
+        if drawn is not None and self._keeps_widths:
+            for row in range(drawn.height):
+                self._widths[row] = max(_width(drawn, row), self._widths.get(row, 0))
+
+
+def _width(drawn: Screen, row: int) -> int:
+    """Return the columns of a row that are not blank at the end."""
+    cells = drawn.data_buffer[row].items()
+    return max((x + cell.width for x, cell in cells if cell.char.strip()), default=0)
 
 
 def _can_show(text: str) -> bool:

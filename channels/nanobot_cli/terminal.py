@@ -38,6 +38,7 @@ from nanobot_cli.keys import (
     quiet_keyboard,
 )
 from nanobot_cli.screen import PROMPT, Surface
+from nanobot_cli.screen import Output as TerminalOutput
 from nanobot_cli.text import Question, one_line, question_of
 from nanobot_cli.transcript import Transcript
 from nanobot_cli.waiting import StatusLine, Waiting, greet
@@ -167,6 +168,7 @@ class Terminal:
             prompt_continuation="  ",
             key_bindings=key_bindings(completer, self._send, self._interrupt),
             erase_when_done=True,
+            output=TerminalOutput.of_terminal() if self._surface.moves else None,
         )
         prompt.app.min_redraw_interval = _FRAME_SECONDS / 2
         prompt.default_buffer.on_text_changed += self._text_changed
