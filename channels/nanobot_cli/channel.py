@@ -293,7 +293,7 @@ class CliChannel:
             if event_id in self._waiters and event_id not in known:
                 known.append(event_id)
                 if self._waiters[event_id].request.stream:
-                    self._waiters[event_id].send(Taken())
+                    self._waiters[event_id].send(Taken("", event.turn_id))
 
     def _end(self, event: TurnEnded) -> None:
         self._turns.pop(event.turn_id, None)

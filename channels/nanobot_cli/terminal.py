@@ -219,9 +219,10 @@ class Terminal:
 
     def _describe_wait(self, width: int) -> str:
         """Return the thing that the person waits for, with the key that stops it if that fits."""
-        wait, hint = "stopping" if self._stopping else str(self._waiting), " · Ctrl-C stops"
-        fits = not self._stopping and len(wait) + len(hint) <= width
-        return wait + hint if fits else one_line(wait, width)
+        if self._stopping:
+            return "stopping"
+        wait, hint = self._waiting.describe(width), " · Ctrl-C stops"
+        return wait + hint if len(wait) + len(hint) <= width else wait
 
     async def _animate(self) -> None:
         self._surface.watch_size()

@@ -33,7 +33,7 @@ _OUTPUT_LINES = 6
 _MOST_QUEUED = 3
 _INDENT = "  "
 _STOPPED = "Stopped."  # the answer of `/stop`, which is left out
-_HINT = 200
+_HINT, _LEAST_HINT = 200, 20
 
 Progress = Taken | Reading | Delta | Tool | ToolDone | Output
 
@@ -46,6 +46,10 @@ class Transcript:
         self._answer = Answer()
         self._turn_of = ""
         """The message whose turn sends progress."""
+        self._ended: dict[str, Answer] = {}
+        """Answers whose reply comes after the beginning of the next one, by message."""
+        self._turns: dict[str, str] = {}
+        """The turns of the messages without a reply, in order. Empty if none has taken it yet."""
         self._said: set[str] = set()
         self._commands: set[str] = set()
         self._last_turn = ""
@@ -63,6 +67,7 @@ class Transcript:
 
     def note_sent(self, message_id: str, text: str) -> None:
         """Record a sent message."""
+        self._turns[message_id] = ""
         if text.startswith("/"):
             self._commands.add(message_id)
 
@@ -80,12 +85,11 @@ class Transcript:
     def progress(self, event: Progress) -> None:
         """Show progress of a turn."""
         if not isinstance(event, Taken):
-            self._turn_of = event.id
+            self._switch_to(event.id)
         match event:
             case Taken():
-                if event.id in self._queued:
-                    self.keep()
-                    self._place(event.id)
+                self._turns[event.id] = event.turn
+                self._place_taken()
             case Delta():
                 self._take_text(event)
             case Tool():
@@ -99,6 +103,23 @@ class Transcript:
                 self._output = self._output or OutputTail()
                 self._output.feed(event.text)
         self._surface.redraw()
+
+    def _switch_to(self, message_id: str) -> None:
+        """End the answer of another turn, whose reply is late."""
+        if self._turn_of not in ("", message_id):
+            answer = self._answer
+            self._end_answer()
+            self._ended[self._turn_of] = answer
+            self._place_taken(self._turns.get(message_id, ""))
+        self._turn_of = message_id
+
+    def _place_taken(self, turn: str = "") -> None:
+        """Print the queued messages of a turn, or of that of the oldest message."""
+        turn = turn or next(iter(self._turns.values()), "")
+        for message_id, taken_by in self._turns.items():
+            if turn and taken_by == turn and message_id in self._queued:
+                self._end_answer()
+                self._place(message_id)
 
     def _take_text(self, event: Delta) -> None:
         """Add to the answer, and print its complete blocks."""
@@ -121,6 +142,7 @@ class Transcript:
 
     def interrupt(self) -> None:
         """Handle the loss of a connection: the turn is continued or repeated."""
+        self._turns = dict.fromkeys(self._turns, "")
         if self._answer.is_open:
             self._end_answer()
             self.line("(connection lost, the answer starts again)")
@@ -156,6 +178,7 @@ class Transcript:
 
     def print_error(self, error: str, hint: str, message_id: str = "") -> None:
         """Print that the gateway rejected a message, or went away."""
+        self._turns.pop(message_id, None)
         self._end_answer()
         self._place(message_id)
         self.line(f"{error}\n{hint}".strip(), "red")
@@ -163,39 +186,41 @@ class Transcript:
     def reply(self, reply: Reply) -> None:
         """Print a reply, or the rest of it if its beginning was printed. A turn that answers
         several messages prints one."""
+        self._turns.pop(reply.id, None)
         if reply.id == self._turn_of:
-            self._place(reply.id)
-            self._print_reply(reply)
+            self._print_reply(reply, self._answer)
             self._answer, self._turn_of = Answer(), ""
             self._print_later()
         else:
-            self._print_after_answer(partial(self._print_reply, reply))
+            answer = self._ended.pop(reply.id, Answer())
+            self._print_after_answer(partial(self._print_reply, reply, answer))
+        self._place_taken()
 
-    def _print_reply(self, reply: Reply) -> None:
+    def _print_reply(self, reply: Reply, answer: Answer) -> None:
         self._place(reply.id)
         is_command = reply.id in self._commands
         self._commands.discard(reply.id)
         if reply.turn and reply.turn == self._last_turn:
+            self._print_pieces(answer.take_rest())
             return
         self._last_turn = reply.turn
         is_known = is_command and self._is_stopped and reply.text == _STOPPED
         self._is_stopped = reply.outcome == "stopped"
         self._end_tools()
         if not is_known:
-            self._complete_answer(reply.text, own=reply.id == self._turn_of)
+            self._complete(answer, reply.text)
         if self._is_stopped:
             self.line("stopped")
 
-    def _complete_answer(self, text: str, *, own: bool) -> None:
+    def _complete(self, answer: Answer, text: str) -> None:
         """Print the rest of an answer, or all of a `text` that is not the streamed one."""
-        answer = self._answer if own else Answer()
         if text.strip():
             pieces = answer.complete(text)
             if pieces is None:
                 self.line("(the final answer is different)")
                 pieces = [Piece(clean(text), follows=False)]
             self._print_pieces(pieces)
-        elif own and not self._is_repetition(answer.text):
+        elif not self._is_repetition(answer.text):
             self._print_pieces(answer.take_rest())
 
     def rest(self) -> None:
@@ -204,6 +229,8 @@ class Transcript:
         for message_id in tuple(self._queued):
             self._place(message_id)
         self._said.clear()
+        self._ended.clear()
+        self._turns.clear()
         self._turn_of = ""
         self._surface.redraw()
 
@@ -245,8 +272,9 @@ class Transcript:
         if done.hint in self._tools:
             self._tools.remove(done.hint)
             if self._surface.moves:
-                result = f"{'failed, ' if done.failed else ''}{format_size(done.size)}"
-                self.line(f"· {one_line(done.hint, _HINT)} — {result}")
+                result = f" — {'failed, ' if done.failed else ''}{format_size(done.size)}"
+                room = max(_LEAST_HINT, self._surface.width - len(result) - 2)
+                self.line(f"· {one_line(done.hint, room)}{result}")
         if not self._tools:
             self._output = None
 

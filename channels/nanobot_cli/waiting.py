@@ -53,15 +53,16 @@ class Waiting:
             case ToolDone():
                 self._end_tool(event.hint)
 
-    def __str__(self) -> str:
-        """Return a line such as `web_fetch example.org 12 s`."""
+    def describe(self, width: int) -> str:
+        """Return a line of at most `width` characters, such as `web_fetch example.org 12 s`."""
         text, since, more = self._text, self._since, ""
         if self._tools:
             (text, since), *others = self._tools
             more = f" +{len(others)}" if others else ""
         seconds = int(self._clock.monotonic() - since)
-        counted = f" {seconds} s" if seconds and (self._tools or self._counts) else ""
-        return f"{one_line(text, 200)}{more}{counted}"
+        counts = seconds and (self._tools or self._counts)
+        end = more + (f" {seconds} s" if counts else "")
+        return one_line(text, max(1, width - len(end))) + end
 
     def _set(self, text: str, *, counts: bool = True) -> None:
         self._text, self._counts, self._since = text, counts, self._clock.monotonic()

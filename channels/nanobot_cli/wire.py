@@ -60,9 +60,10 @@ class Accepted(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """A turn has begun to answer the message."""
+    """A turn has begun to answer the message, perhaps together with others."""
 
     id: str = ""
+    turn: str = ""
 
 
 class Delta(NamedTuple):

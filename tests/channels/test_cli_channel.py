@@ -23,9 +23,11 @@ from nanobot.bus.events import (
     Receipt,
     TextDelta,
     Thinking,
+    ToolFinished,
     ToolOutput,
     ToolStarted,
     TurnEnded,
+    TurnJoined,
     TurnStarted,
 )
 from nanobot.channel import Admission, Channel, Chat, HttpHandler, MenuEntry, Sender, WebhookHandler
@@ -228,13 +230,17 @@ async def test_progress_goes_to_the_clients_of_its_turn_only() -> None:
         await channel.show_progress(TextDelta("cli", "direct", "t1", "he", restart=True))
         await channel.show_progress(ToolStarted("cli", "direct", "t1", "read_file a.txt"))
         await channel.show_progress(ToolOutput("cli", "direct", "t1", "more\n"))
+        finished = ToolFinished("cli", "direct", "t1", "read_file", "read_file a.txt", 0.1, 1_234)
+        await channel.show_progress(finished)
         await channel.show_progress(TextDelta("cli", "direct", "unknown", "?"))
     assert mine.events[1:] == [
+        {"event": "taken", "id": "1", "turn": "t1"},
         {"event": "reading", "id": "1", "text": "reading 1,900 of 2,750 tokens"},
         {"event": "reading", "id": "1", "text": ""},
         {"event": "delta", "id": "1", "text": "he", "restart": True},
         {"event": "tool", "id": "1", "hint": "read_file a.txt"},
         {"event": "output", "id": "1", "text": "more\n"},
+        {"event": "done", "id": "1", "hint": "read_file a.txt", "size": 1_234, "failed": False},
     ]
     assert other.names == ["accepted"]
 
@@ -281,7 +287,10 @@ async def test_a_client_with_several_messages_in_one_turn_sees_it_once() -> None
         await channel.chat(request("2"), client)
         await channel.show_progress(TurnStarted("cli", "direct", "t1", ("cli:1", "cli:2")))
         await channel.show_progress(TextDelta("cli", "direct", "t1", "he"))
-    assert client.names == ["accepted", "accepted", "delta"]
+        await channel.chat(request("3"), client)
+        joined = TurnJoined("cli", "direct", "t1", ("cli:1", "cli:2", "cli:3"))
+        await channel.show_progress(joined)
+    assert client.names == ["accepted"] * 2 + ["taken"] * 2 + ["delta", "accepted", "taken"]
 
 
 async def test_who_watches_a_chat_hears_what_nobody_there_waits_for(tmp_path: Path) -> None:

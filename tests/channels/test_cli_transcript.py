@@ -21,7 +21,7 @@ def test_a_stop_is_reported_once(
     transcript.note_sent("2", "/stop")
     transcript.reply(Reply("1", "", "turn-1", outcome="stopped"))
     transcript.reply(Reply("2", "Stopped."))
-    assert capsys.readouterr().out.count("Stopped.") == 1
+    assert capsys.readouterr().out.lower().count("stopped") == 1
 
 
 def test_an_answer_after_a_stop_is_never_left_out(
@@ -30,4 +30,4 @@ def test_an_answer_after_a_stop_is_never_left_out(
     transcript.note_sent("2", "say it")
     transcript.reply(Reply("1", "", "turn-1", outcome="stopped"))
     transcript.reply(Reply("2", "Stopped.", "turn-2", prompt_tokens=9))
-    assert capsys.readouterr().out.count("Stopped.") == 2
+    assert capsys.readouterr().out.lower().count("stopped") == 2

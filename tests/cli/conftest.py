@@ -10,7 +10,7 @@ import queue
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +33,14 @@ STATUS: Mapping[str, object] = {
 
 COMMANDS = [{"name": name, "summary": "…"} for name in ("help", "new", "stop", "status")]
 
+CONVERSATION = {
+    "offline": False, "model": "tiny-1", "context_percent": 31, "messages": 0, "last": "",
+    "tokens_today": 12_400,
+}  # fmt: skip
+
 OPERATIONS = (
-    "status", "commands", "models", "queue.list", "queue.retry", "queue.drop", "turn.show",
+    "status", "status.conversation", "commands", "models", "turn.show",
+    "queue.list", "queue.retry", "queue.drop",
     "memory.show", "memory.search", "memory.why", "memory.log", "memory.versions",
     "memory.restore", "memory.forget_plan", "memory.forget", "memory.pending", "memory.accept",
     "memory.drop", "memory.rebuild", "memory.sync", "memory.dream",
@@ -56,19 +62,26 @@ class FakeGateway:
     outcomes, `refuse …` is rejected, `say …` repeats the rest, `hang …` runs until `/stop`, `print
     …` shows tool output and hangs, `read …` reads a prompt until `/stop`, `ask …` asks a question
     for each of its words and reports the answers, `die …` ends the gateway when the message is
-    accepted. Watchers receive `announce`."""
+    accepted, `stream …` sends `streams[…]` and hangs if `texts[…]` is no reply. Watchers receive
+    `announce`."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
         self.said: list[tuple[str, str]] = []
         self.asked: list[tuple[str, Mapping[str, object]]] = []
-        self.answers: dict[str, object] = {"status": STATUS, "commands": COMMANDS}
+        self.answers: dict[str, object] = {
+            "status": STATUS,
+            "status.conversation": CONVERSATION,
+            "commands": COMMANDS,
+        }
         self.ids: list[str] = []
         self.hangs_up = 0
         """The number of requests to hang up on before they are accepted."""
         self.deaf_to_stop = False
         self.texts: dict[str, str] = {}
-        """Replies to messages with exactly this text."""
+        """Replies to messages with exactly this text, or to `stream …` with this rest."""
+        self.streams: dict[str, Sequence[str]] = {}
+        """Pieces of the incomplete replies to `stream …`."""
         self._held: dict[str, asyncio.Event] = {}
         self.arrived: queue.SimpleQueue[str] = queue.SimpleQueue()
         """Each text after it was handled, for tests to wait for."""
@@ -177,8 +190,9 @@ class FakeGateway:
         tell("accepted")
         if word == "die":
             await connection.close(0)
-        elif word in {"hang", "print", "read", "/stop"}:
-            self._run(word, tell, reply)
+        elif word in {"hang", "print", "read", "stream", "/stop"}:
+            tell("taken", turn=turn)
+            self._run(word, rest, tell, reply)
         elif word in {"ask", "/approve", "/deny"}:
             self._ask(word, rest.split(), tell, reply)
         elif word in {"tool", "send"}:
@@ -188,9 +202,18 @@ class FakeGateway:
         else:
             reply(self.texts.get(text, rest if word == "say" else f"echo: {text}"))
 
-    def _run(self, word: str, tell: Callable[..., None], reply: Callable[..., None]) -> None:
+    def _run(
+        self, word: str, rest: str, tell: Callable[..., None], reply: Callable[..., None]
+    ) -> None:
         """Run until it is stopped."""
-        if word == "hang":
+        if word == "stream":
+            for piece in self.streams[rest]:
+                tell("delta", text=piece, restart=False)
+            if rest in self.texts:
+                reply(self.texts[rest])
+            else:
+                self._hanging.append(lambda: reply("", "stopped"))
+        elif word == "hang":
             tell("delta", text="so far", restart=False)
             self._hanging.append(lambda: reply("", "stopped"))
         elif word == "print":
@@ -225,6 +248,7 @@ class FakeGateway:
     def _use(self, _: str, tell: Callable[..., None]) -> None:
         """Use a tool."""
         tell("tool", hint="read_file a.txt")
+        tell("done", hint="read_file a.txt", size=1_234)
         tell("notice", text="the disk is nearly full")
         usage: dict[str, Any] = {"prompt_tokens": 11, "completion_tokens": 22, "milliseconds": 33}
         tell("reply", text="used it", turn="t-1", outcome="done", tools=["read_file"], **usage)
