@@ -3,7 +3,8 @@ prompt, which is drawn again and again.
 
 A window that becomes narrower wraps the lines of the live part, which then take more rows than were
 drawn. `Surface` counts these rows, so that it erases exactly the live part. tmux also wraps cells
-that were erased since, so there each row counts with its largest width."""
+that were erased since, so there each row counts with its largest width. While the size changes,
+nothing is drawn, because a terminal may have another size than it reports."""
 
 from __future__ import annotations
 
@@ -31,6 +32,8 @@ _BAR = "▌ "
 _SEQUENCE = re.compile("\x1b\\[[0-9;]*m")
 _COLOUR = re.compile("\x1b\\[(?![01239]m)[0-9;]*m")
 """Sequences that are removed for a dumb terminal, or if `NO_COLOR` is set (no-color.org)."""
+
+_RESIZE_SECONDS = 0.4  # tmux reports a second change a quarter of a second late
 
 
 class Output(Vt100_Output):
@@ -63,6 +66,7 @@ class Surface:
         self._wraps = "XTERM_VERSION" not in os.environ and os.environ.get("TERM") != "linux"
         self._keeps_widths = "TMUX" in os.environ
         self._drawn_size: object = None
+        self._resizing: asyncio.TimerHandle | None = None
         self._widths: dict[int, int] = {}
         self._app: Application[Any] | None = None
         self._at_prompt = False
@@ -135,6 +139,11 @@ class Surface:
             self._app.invalidate()
 
     @property
+    def is_resizing(self) -> bool:
+        """True while the size of the window changes."""
+        return self._resizing is not None
+
+    @property
     def size(self) -> tuple[int, int]:
         """Rows and columns."""
         size = shutil.get_terminal_size()
@@ -162,6 +171,14 @@ class Surface:
         output.flush()
         app.renderer.reset()
         self._widths.clear()
+        if self._resizing is not None:
+            self._resizing.cancel()
+        later = asyncio.get_running_loop().call_later
+        self._resizing = later(_RESIZE_SECONDS, self._end_resizing)
+
+    def _end_resizing(self) -> None:
+        self._resizing = None
+        self.redraw()
 
     def _note_drawing(self, app: Application[Any]) -> None:
         drawn, self._drawn_size = app.renderer.last_rendered_screen, app.output.get_size()

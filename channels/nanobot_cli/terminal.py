@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 import os
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -104,6 +104,8 @@ class Terminal:
         self._waiting = Waiting(self._clock)
         self._status = StatusLine({})
         self._accepted: set[str] = set()
+        self._postponed = ""
+        """The reason why a turn goes on later."""
         self._busy = asyncio.Event()
         self._frame = _FRAMES[0]
         self._stopping = self._leaving = self._looking_back = False
@@ -182,7 +184,9 @@ class Terminal:
         container, typed = prompt.layout.container, prompt.layout.current_window
         typed.dont_extend_height = Condition(lambda: True)
         if isinstance(container, HSplit):
-            container.children += [ConditionalContainer(line, ~is_done), Window()]
+            shown = HSplit([*container.children, ConditionalContainer(line, ~is_done)])
+            is_still = Condition(lambda: not self._surface.is_resizing)
+            container.children = [ConditionalContainer(shown, is_still), Window()]
 
     def _render_status(self) -> FormattedText:
         return FormattedText([("dim", self._status.text(self._surface.width - 1))])
@@ -204,11 +208,7 @@ class Terminal:
     def _render_live(self) -> StyleAndTextTuples:
         """Return the live part: the incomplete reply, the wait, queued messages, and the prompt."""
         rows, width = self._surface.size
-        below: list[tuple[str, str]] = []
-        if self._questions:
-            below.append(("fg:ansicyan", self._questions[0][0].keys))
-        elif self._busy.is_set():
-            below.append(("dim", f"{self._frame} {self._describe_wait(width - 3)}"))
+        below = [*self._render_wait(width)]
         below += [("dim", line) for line in self._transcript.queue_lines(width)]
         typed = get_app().current_buffer.document.line_count
         lines = self._transcript.live_lines(rows - len(below) - typed - 3, width) if below else []
@@ -216,6 +216,14 @@ class Terminal:
             below.append(("", ""))
         answer = [part for line in lines for part in (*to_formatted_text(ANSI(line)), ("", "\n"))]
         return [*answer, *((style, text + "\n") for style, text in below), ("bold", PROMPT)]
+
+    def _render_wait(self, width: int) -> Iterator[tuple[str, str]]:
+        if self._questions:
+            yield "fg:ansicyan", self._questions[0][0].keys
+        elif self._busy.is_set():
+            yield "dim", f"{self._frame} {self._describe_wait(width - 3)}"
+        elif self._postponed:
+            yield "dim", one_line(self._postponed, width - 1)
 
     def _describe_wait(self, width: int) -> str:
         """Return the thing that the person waits for, with the key that stops it if that fits."""
@@ -331,14 +339,12 @@ class Terminal:
 
     def _take(self, event: ChatEvent) -> None:
         transcript = self._transcript
-        looked_back = self._looking_back
-        self._looking_back = isinstance(event, AgentMessage) and bool(event.at)
-        if self._looking_back and not looked_back:
-            self._surface.leave_gap()
-            transcript.line("While you were away:", "bold")
+        self._look_back(isinstance(event, AgentMessage) and bool(event.at))
         match event:
             case Accepted():
                 self._accept(event.id)
+            case Reading() if not self._gateway.waiting:
+                self._postponed = event.text
             case Taken() | Reading() | Delta() | Tool() | ToolDone() | Output():
                 self._waiting.note(event)
                 transcript.progress(event)
@@ -354,6 +360,13 @@ class Terminal:
                 self._over = None
                 self._status.end_turn(event)
                 transcript.reply(event)
+
+    def _look_back(self, is_from_absence: bool) -> None:
+        """Print a heading before messages from the person's absence."""
+        if is_from_absence and not self._looking_back:
+            self._surface.leave_gap()
+            self._transcript.line("While you were away:", "bold")
+        self._looking_back = is_from_absence
 
     def _accept(self, message_id: str) -> None:
         """Note that the gateway has a message. The second time, it is another gateway."""

@@ -84,7 +84,7 @@ class Transcript:
 
     def progress(self, event: Progress) -> None:
         """Show progress of a turn."""
-        if not isinstance(event, Taken):
+        if not isinstance(event, Taken | Reading):
             self._switch_to(event.id)
         match event:
             case Taken():
@@ -93,7 +93,7 @@ class Transcript:
             case Delta():
                 self._take_text(event)
             case Tool():
-                self._end_answer()
+                self._end_text()  # other tools may still run
                 self._tools.append(event.hint)
                 if not self._surface.moves:
                     self.line(f"· {one_line(event.hint, _HINT)}")
@@ -240,8 +240,12 @@ class Transcript:
         self._print_pieces(self._answer.take_rest())
 
     def _end_answer(self) -> None:
+        self._end_tools()
+        self._end_text()
+
+    def _end_text(self) -> None:
         """Print the rest of the answer, then the texts that waited for its end."""
-        self.keep()
+        self._print_pieces(self._answer.take_rest())
         self._answer = Answer()
         self._print_later()
 

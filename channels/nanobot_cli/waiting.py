@@ -88,21 +88,22 @@ class StatusLine:
 
     def text(self, width: int) -> str:
         """Return as many parts as fit `width` columns, the most important first."""
-        percent, tokens = (_number(self.facts, key) for key in ("context_percent", "tokens_today"))
-        seconds = self._milliseconds / 1000
-        parts = (
-            one_line(str(self.facts.get("model") or ""), _MODEL_WIDTH),
-            f"context {percent} %" if percent else "",
-            f"{_short(tokens)} tokens today" if tokens else "",
-            f"last turn {seconds:.{0 if seconds >= 10 else 1}f} s" if seconds else "",
-        )
-        line = ""
-        for part in filter(None, parts):
-            longer = f"{line} · {part}" if line else part
-            if columns(longer) > width:
+        line, *others = self._parts()
+        for part in others:
+            if columns(f"{line} · {part}") > width:
                 break
-            line = longer
-        return line or one_line(parts[0], width)
+            line = f"{line} · {part}"
+        return line if columns(line) <= width else one_line(line, width)
+
+    def _parts(self) -> list[str]:
+        parts = [one_line(str(self.facts.get("model") or ""), _MODEL_WIDTH)]
+        if percent := _number(self.facts, "context_percent"):
+            parts.append(f"context {percent} %")
+        if tokens := _number(self.facts, "tokens_today"):
+            parts.append(f"{_short(tokens)} tokens today")
+        if seconds := self._milliseconds / 1000:
+            parts.append(f"last turn {seconds:.{0 if seconds >= 10 else 1}f} s")
+        return parts
 
 
 def greet(facts: Mapping[str, object], now: datetime) -> list[str]:

@@ -163,25 +163,32 @@ class Status:
         session = await self._sessions.get_or_create(text_argument(arguments, "key"))
         seen = [m for m in session.messages if m.role != "tool" and (m.content or m.media)]
         last = seen[-1].timestamp if seen else None
-        chosen, window = str(session.metadata.get("model", "")), 0
-        if self._live is not None:
-            window = self._live.windows.get(chosen) or self._live.windows.get("", 0)
-        model, used = "", 0
-        if seen and (
-            turns := await self._journal.turns(session=session.key, state="done", limit=1)
-        ):
-            record = await self._journal.turn_record(turns[0].id)
-            tokens = record.report.get("context_tokens", 0)
-            model, used = turns[0].model, tokens if isinstance(tokens, int) else 0
+        chosen = str(session.metadata.get("model", ""))
+        model, tokens = await self._last_prompt(session.key) if seen else ("", 0)
         today = sum_usage(await self._journal.usage_by_day(self._midnight().date()))
         return {
             "offline": self._about["provider"] == "offline",
             "model": model or chosen or self._about["model"],
-            "context_percent": round(100 * used / window) if window else 0,
+            "context_percent": self._share(tokens, chosen),
             "messages": len(seen),
             "last": last.isoformat() if last else "",
             "tokens_today": today.prompt + today.completion,
         }
+
+    def _share(self, tokens: int, model: str) -> int:
+        """Return the percentage of a model's context window."""
+        windows = self._live.windows if self._live else {}
+        window = windows.get(model) or windows.get("", 0)
+        return round(100 * tokens / window) if window else 0
+
+    async def _last_prompt(self, session_key: str) -> tuple[str, int]:
+        """Return the model of the last answer, and the tokens of its prompt and itself."""
+        turns = await self._journal.turns(session=session_key, state="done", limit=1)
+        if not turns:
+            return "", 0
+        report = (await self._journal.turn_record(turns[0].id)).report
+        tokens = report.get("context_tokens")
+        return turns[0].model, tokens if isinstance(tokens, int) else 0
 
     def _midnight(self) -> datetime:
         return self._clock.now().replace(hour=0, minute=0, second=0, microsecond=0)
