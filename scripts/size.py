@@ -62,7 +62,7 @@ ROOMS = (
     Room("upkeep, importing", 3_350, 2_700, ("nanobot/upkeep", "nanobot/importing")),
     Room("root modules, testing", 3_100, 2_200, ("nanobot",)),
     Room("nanobot_api", 2_475, 1_900, ("channels/nanobot_api",)),
-    Room("nanobot_cli", 1_725, 1_500, ("channels/nanobot_cli",)),
+    Room("nanobot_cli", 2_375, 1_500, ("channels/nanobot_cli",)),
     Room("nanobot_telegram", 3_800, 3_600, ("channels/nanobot_telegram",)),
     Room("nanobot_web", 3_200, 3_000, ("channels/nanobot_web",)),
     Room("nanobot_whatsapp", 4_800, 4_400, ("channels/nanobot_whatsapp",)),

@@ -155,7 +155,7 @@ async def chat_screen(
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "nanobot", "agent", *arguments,
         stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
-        env={"TERM": "xterm-256color", **known},
+        env={"TERM": "xterm-256color", "XTERM_VERSION": "pyte", **known},  # it cuts long lines too
     )  # fmt: skip
     os.close(theirs)
     screen = ChatScreen(process, ours, size)

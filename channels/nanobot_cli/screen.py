@@ -4,7 +4,7 @@ prompt, which is drawn again and again.
 A window that becomes narrower wraps the lines of the live part, which then take more rows than were
 drawn. `Surface` counts these rows, so that it erases exactly the live part. tmux also wraps cells
 that were erased since, so there each row counts with its largest width. While the size changes,
-nothing is drawn, because a terminal may have another size than it reports."""
+nothing is written, because a terminal may have another size than it reports."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ import sys
 from typing import Any
 
 from prompt_toolkit.application import Application
+from prompt_toolkit.data_structures import Point, Size
 from prompt_toolkit.layout.screen import Screen
 from prompt_toolkit.output import ColorDepth
 from prompt_toolkit.output.vt100 import Vt100_Output
@@ -39,11 +40,19 @@ _RESIZE_SECONDS = 0.4  # tmux reports a second change a quarter of a second late
 class Output(Vt100_Output):
     """The output of the live part."""
 
+    is_muted = False
+
     @classmethod
     def of_terminal(cls) -> Vt100_Output:
         """Return the output for this terminal."""
         term = os.environ.get("TERM")
         return cls.from_pty(sys.stdout, term, ColorDepth.from_env())
+
+    def flush(self) -> None:
+        """Write what was drawn, or drop it."""
+        if self.is_muted:
+            self._buffer.clear()
+        super().flush()
 
     def erase_down(self) -> None:
         """Erase this row, then those below: tmux would keep the text of a screen that is erased
@@ -65,8 +74,13 @@ class Surface:
         # xterm cuts lines that are too long for a narrower window. All others wrap them.
         self._wraps = "XTERM_VERSION" not in os.environ and os.environ.get("TERM") != "linux"
         self._keeps_widths = "TMUX" in os.environ
-        self._drawn_size: object = None
+        self._drawn_size: Size | None = None
+        self._seen_size: Size | None = None
         self._resizing: asyncio.TimerHandle | None = None
+        self._left: tuple[Screen, Point] | None = None
+        """The live part and its cursor before a change of the size."""
+        self._held: list[str] = []
+        """Texts to print after it."""
         self._widths: dict[int, int] = {}
         self._app: Application[Any] | None = None
         self._at_prompt = False
@@ -78,27 +92,38 @@ class Surface:
         self._app = app
         self._at_prompt = not self.moves
         app.terminal_size_polling_interval = None
-        app.before_render += self._erase_resized
+        app.before_render += self._watch_resize
         app.after_render += self._note_drawing
+
+    def close(self) -> None:
+        """Handle the end of the application."""
+        if self._left is not None:
+            self._end_resizing()
 
     def watch_size(self) -> None:
         """Draw the live part again when the window has another size, in place of the
         application, which would erase it first."""
         if self.moves:
-            asyncio.get_running_loop().add_signal_handler(signal.SIGWINCH, self.redraw)
+            asyncio.get_running_loop().add_signal_handler(signal.SIGWINCH, self._redraw_resized)
 
     def print(self, text: str) -> None:
         """Add to the permanent part: the prompt is erased, and soon drawn again below. `text` has
         passed `clean` and may contain styles. The terminal wraps it if it is too wide."""
+        self.ends_blank = not text.rpartition("\n")[2].strip()
         drawn = self._app is not None and self._app.is_running
+        if self._app is not None and self.moves:
+            self._watch_resize(self._app)
+        if self._left is not None and drawn:
+            self._held.append(text)
+            return
         if self._at_prompt:
             self.line_was_typed()
+        elif self._left is not None:
+            self._end_resizing()
         elif self._app is not None and drawn and self.moves:
-            self._erase_resized(self._app)
             self._app.renderer.erase(leave_alternate_screen=False)
             self._widths.clear()
         _write(self.paint(text) + "\n")
-        self.ends_blank = not text.rpartition("\n")[2].strip()
         if drawn:
             self.redraw()
 
@@ -139,11 +164,6 @@ class Surface:
             self._app.invalidate()
 
     @property
-    def is_resizing(self) -> bool:
-        """True while the size of the window changes."""
-        return self._resizing is not None
-
-    @property
     def size(self) -> tuple[int, int]:
         """Rows and columns."""
         size = shutil.get_terminal_size()
@@ -154,33 +174,59 @@ class Surface:
         """Columns."""
         return self.size[1]
 
-    def _erase_resized(self, app: Application[Any]) -> None:
-        """Erase the live part if the window has another size than at the last drawing."""
-        drawn, output = app.renderer.last_rendered_screen, app.output
-        size = output.get_size()
-        if drawn is None or size == self._drawn_size:
+    def _redraw_resized(self) -> None:
+        if self._app is not None:
+            self._watch_resize(self._app)
+            self.redraw()
+
+    def _watch_resize(self, app: Application[Any]) -> None:
+        """Stop to write if the window has another size than at the last drawing, until its size has
+        not changed for a moment."""
+        drawn, size = app.renderer.last_rendered_screen, app.output.get_size()
+        if self._left is None:
+            if drawn is None or size == self._drawn_size:
+                return
+            self._left = drawn, drawn.get_cursor_position(app.layout.current_window)
+            self._mute(app, is_muted=True)
+        elif size == self._seen_size:
             return
-        cursor = drawn.get_cursor_position(app.layout.current_window)
-        width = size.columns if self._wraps else sys.maxsize
-        rows = cursor.x // width
-        for row in range(cursor.y):
-            rows += max(1, -(-max(_width(drawn, row), self._widths.get(row, 0)) // width))
-        output.write_raw("\r")
-        output.cursor_up(rows)
-        output.erase_down()
-        output.flush()
-        app.renderer.reset()
-        self._widths.clear()
+        self._seen_size = size
         if self._resizing is not None:
             self._resizing.cancel()
         later = asyncio.get_running_loop().call_later
         self._resizing = later(_RESIZE_SECONDS, self._end_resizing)
 
     def _end_resizing(self) -> None:
-        self._resizing = None
+        """Erase the live part as it was, and write again."""
+        app, left = self._app, self._left
+        if app is None or left is None:
+            return
+        self._resizing = self._left = None
+        (drawn, cursor), output = left, app.output
+        width = output.get_size().columns if self._wraps else sys.maxsize
+        rows = cursor.x // width
+        for row in range(cursor.y):
+            rows += max(1, -(-max(_width(drawn, row), self._widths.get(row, 0)) // width))
+        app.renderer.reset()
+        self._mute(app, is_muted=False)
+        output.write_raw("\r")
+        output.cursor_up(rows)
+        output.erase_down()
+        output.flush()
+        self._widths.clear()
+        held, self._held = self._held, []
+        for text in held:
+            self.print(text)
         self.redraw()
 
+    def _mute(self, app: Application[Any], *, is_muted: bool) -> None:
+        if isinstance(app.output, Output):
+            app.output.flush()
+            app.output.is_muted = is_muted
+
     def _note_drawing(self, app: Application[Any]) -> None:
+        if self._left is not None:
+            return
         drawn, self._drawn_size = app.renderer.last_rendered_screen, app.output.get_size()
         if drawn is not None and self._keeps_widths:
             for row in range(drawn.height):

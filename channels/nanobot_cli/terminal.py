@@ -131,6 +131,7 @@ class Terminal:
         prompt = self._prompt()
         with quiet_keyboard(), contextlib.suppress(EOFError, KeyboardInterrupt):
             asyncio.run(self._chat(prompt))
+        self._surface.close()
         self._transcript.rest()
         if self._gateway.waiting and not self._stopping:
             self._transcript.line(
@@ -184,9 +185,7 @@ class Terminal:
         container, typed = prompt.layout.container, prompt.layout.current_window
         typed.dont_extend_height = Condition(lambda: True)
         if isinstance(container, HSplit):
-            shown = HSplit([*container.children, ConditionalContainer(line, ~is_done)])
-            is_still = Condition(lambda: not self._surface.is_resizing)
-            container.children = [ConditionalContainer(shown, is_still), Window()]
+            container.children += [ConditionalContainer(line, ~is_done), Window()]
 
     def _render_status(self) -> FormattedText:
         return FormattedText([("dim", self._status.text(self._surface.width - 1))])
