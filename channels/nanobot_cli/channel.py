@@ -20,12 +20,9 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
-from typing import Literal, Protocol
+from typing import Protocol
 
 from loguru import logger
-from msgspec import Struct
-from msgspec.structs import replace
 
 from nanobot.bus.events import (
     OWNER_ACCOUNT,
@@ -46,10 +43,10 @@ from nanobot.bus.events import (
     Waiting,
 )
 from nanobot.channel import ChannelHost, Chat, Limits, Operation, Overview, Sender
-from nanobot.channel.documents import StateFile
 from nanobot.channel.health import ConnectionSlot
 from nanobot.clock import with_timeout
 from nanobot.errors import NanobotError, SendRefused, StorageError
+from nanobot_cli.unseen import Shelf
 from nanobot_cli.wire import (
     Accepted,
     AgentMessage,
@@ -71,19 +68,12 @@ from nanobot_cli.wire import (
 PERSON = OWNER_ACCOUNT
 """The sender of every message: only the home's owner can open the socket."""
 
-MOST_PARTS = 200
-"""Parts kept for the next watcher, in all chats together."""
-
-MOST_CHARACTERS = 20_000
-"""In one such part."""
-
 STILL_WAITS = (
     "Your message will be answered once the model is available again. To drop it, send /stop."
 )
 _NO_LIMIT = 1 << 62
 _MOST_UNHEARD = 100  # replies kept for clients that ask again
 _ON_ITS_WAY_SECONDS = 2.0  # longest time between the end of a turn and the sending of its reply
-_FILE = "unseen.json"
 
 
 class Connection(Protocol):
@@ -181,7 +171,7 @@ class CliChannel:
         _show(Closed("", outcome, _choices(part.buttons)), self._in_chat(part.chat_id))
         folder = (await self._core.wait()).state_folder
         async with self._telling:
-            await asyncio.to_thread(_Shelf(folder).close, part, outcome)
+            await asyncio.to_thread(Shelf(folder).close, part, outcome)
 
     async def fetch(self, media: Media, limit: int) -> bytes:
         raise SendRefused(f"files can't be fetched from the terminal ({media.ref})")
@@ -211,7 +201,7 @@ class CliChannel:
         watcher.accept()
         async with self._telling:  # later parts wait until the kept ones are shown
             try:
-                kept = await asyncio.to_thread(_Shelf(host.state_folder).take, watcher.chat_id)
+                kept = await asyncio.to_thread(Shelf(host.state_folder).take, watcher.chat_id)
             except StorageError as error:
                 logger.warning(
                     "cli: messages that arrived in the meantime can't be shown: {}", error
@@ -317,7 +307,7 @@ class CliChannel:
                 _tell(host, part, listeners)
             elif not part.is_temporary and (part.content.strip() or part.media):
                 moment = host.clock.now().isoformat()
-                await asyncio.to_thread(_Shelf(host.state_folder).add, part, moment)
+                await asyncio.to_thread(Shelf(host.state_folder).add, part, moment)
 
     def _in_chat(self, chat_id: str) -> list[_Listener]:
         listeners = [*self._watchers, *self._waiters.values()]
@@ -446,65 +436,3 @@ def _repeat_error(request: ChatRequest) -> NanobotError:
         "this message has been received before",
         hint=f"To see the answer, run: nanobot sessions show {request.session}",
     )
-
-
-class _UnseenPart(Struct, frozen=True):
-    """A part that no client has seen. `key` is the key of the part, `at` the time in ISO format."""
-
-    key: str
-    chat_id: str
-    at: str
-    text: str
-    media: tuple[Media, ...] = ()
-    buttons: tuple[Button, ...] = ()
-
-
-class _Stored(Struct, frozen=True):
-    """The content of the file."""
-
-    version: Literal[1] = 1
-    parts: tuple[_UnseenPart, ...] = ()
-
-
-class _Shelf:
-    """The parts that came while no client was there, in the existing `folder`.
-
-    Blocks, one caller at a time. The file is bounded: the oldest parts are dropped, and the
-    sessions have everything anyway."""
-
-    def __init__(self, folder: Path) -> None:
-        self._file = StateFile(folder / _FILE, _Stored)
-
-    def add(self, part: OutboundPart, at: str) -> None:
-        """Keep a part once, durably. Raises `StorageError`."""
-        kept = self._file.read().parts
-        if any(one.key == part.key for one in kept):
-            return
-        text = part.content
-        if len(text) > MOST_CHARACTERS:
-            where = f"nanobot sessions show {part.channel}:{part.chat_id}"
-            text = f"{text[:MOST_CHARACTERS]}\n[shortened; to see the full text, run: {where}]"
-        unseen = _UnseenPart(part.key, part.chat_id, at, text, part.media, part.buttons)
-        self._file.write(_Stored(parts=(*kept, unseen)[-MOST_PARTS:]))
-
-    def close(self, part: OutboundPart, outcome: str) -> None:
-        """Replace the choices of a kept part with their outcome. Raises `StorageError`."""
-        kept = self._file.read().parts
-        if any(one.key == part.key for one in kept):
-            closed = [
-                replace(one, text=f"{one.text}\n\n{outcome}", buttons=())
-                if one.key == part.key
-                else one
-                for one in kept
-            ]
-            self._file.write(_Stored(parts=tuple(closed)))
-
-    def take(self, chat_id: str) -> Sequence[_UnseenPart]:
-        """Remove and return the parts of a chat, oldest first. Raises `StorageError`, and keeps all
-        then."""
-        kept = self._file.read().parts
-        taken = [one for one in kept if one.chat_id == chat_id]
-        if taken:
-            rest = tuple(one for one in kept if one.chat_id != chat_id)
-            self._file.write(_Stored(parts=rest))
-        return taken

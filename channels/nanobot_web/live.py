@@ -197,7 +197,11 @@ class Live:
                 at.output = (at.output + event.text)[-_MOST_OUTPUT:]
                 shown = {"kind": "output", "text": event.text}
             case ToolFinished():
-                shown = {"kind": "done", "name": event.name, "seconds": round(event.seconds, 1)}
+                shown = {
+                    "kind": "done",
+                    "name": event.hint.partition(" ")[0],
+                    "seconds": round(event.seconds, 1),
+                }
                 self._of(key).steps.append(shown)
             case TurnEnded():
                 shown = self._end_turn(key, event)

@@ -407,7 +407,7 @@ class _Run(Struct):
             return result, 0.0
         seconds = self.runner.clock.monotonic() - started[0]
         size = len(result.text.encode("utf-8", "replace"))
-        about = (*self._place, call.name, call.hint, seconds, size, result.is_error)
+        about = (*self._place, call.hint, seconds, size, result.is_error)
         self.hook(ToolFinished(*about, thread_id=caller.thread_id), caller)
         return result, seconds
 

@@ -191,8 +191,7 @@ class InboundMessage(Struct, frozen=True):
     event_id: str
     """Identifies the event permanently within its channel and chat (message ID plus edit stamp,
     `callback:<id>`, `cron:<job>:<due>`, `cli:<uuid>`). A duplicate is dropped."""
-    timestamp: datetime
-    """Aware."""
+    timestamp: datetime  # aware
     message_id: str = ""
     media: tuple[Media, ...] = ()
     notes: tuple[str, ...] = ()
@@ -202,8 +201,7 @@ class InboundMessage(Struct, frozen=True):
     reply_to: Quote | None = None
     forwarded_from: str = ""
     sender_name: str = ""
-    is_group: bool = False
-    """Other people read this chat, so it has a separate memory."""
+    is_group: bool = False  # other people read this chat, so it has a separate memory
     session_override: str = ""
     """Replaces the default session key, for scheduled jobs and for chats that people choose."""
     delivery: Delivery = _ALONE
@@ -258,14 +256,13 @@ _TEXTS = tuple(name for name, type in InboundMessage.__annotations__.items() if 
 
 
 class Button(Struct, frozen=True, array_like=True):
-    """A choice below a message. Pressing it sends `value` as if it was typed."""
+    """A choice below a message. Pressing it sends `value` as if it was typed. `only` names the only
+    sender who may press it. Empty: everyone who may write in the chat."""
 
     label: str
     value: str
     only: str = ""
-    """The only sender who may press it. Empty: everyone who may write in the chat."""
-    id: str = ""
-    """Assigned by the journal. The platform gets only this (see `ChannelHost.resolve_button`)."""
+    id: str = ""  # by the journal; the platform gets only this (`ChannelHost.resolve_button`)
 
 
 BUTTON_ID = re.compile("[0-9a-f]{24}")
@@ -277,7 +274,8 @@ taken for a message."""
 
 
 class OutboundMessage(Struct, frozen=True):
-    """A message to send to a chat. The core splits it, and the channel converts the Markdown."""
+    """A message to send to a chat. The core splits it, and the channel converts the Markdown. Only
+    the member `only` of a group sees it, if the platform supports that."""
 
     channel: str
     chat_id: str
@@ -287,18 +285,14 @@ class OutboundMessage(Struct, frozen=True):
     thread_id: str = ""
     buttons: tuple[Button, ...] = ()
     only: str = ""
-    """The only member of a group who sees it, if the platform supports that."""
-    late: bool = False
-    """It answers a message that had to wait for the model."""
-    is_temporary: bool = False
-    """It is for a temporary chat: neither the journal nor the channel stores its text."""
+    late: bool = False  # it answers a message that had to wait for the model
+    is_temporary: bool = False  # neither the journal nor the channel stores its text
 
 
 class OutboundPart(Struct, frozen=True):
     """A part of a message that fits the channel's limits and is sent at once."""
 
-    key: str
-    """The same in each attempt, so that it can be the platform's idempotency key."""
+    key: str  # the same in each attempt, so that it can be the platform's idempotency key
     channel: str
     chat_id: str
     content: str
@@ -423,10 +417,8 @@ class ToolOutput(_OfTurn, frozen=True):
 
 
 class ToolFinished(_OfTurn, frozen=True):
-    """A started tool has finished. A call that does not run has neither event. `size` is that of
-    the result in bytes."""
+    """A tool has finished. A call that does not run has neither event. `size` is in bytes."""
 
-    name: str
     hint: str
     seconds: float
     size: int
@@ -436,21 +428,20 @@ class ToolFinished(_OfTurn, frozen=True):
 class TurnEnded(_OfTurn, frozen=True):
     """The turn is over, and its reply, if any, is in the outbox. Channels get this event only for
     conversations with a person. `event_ids` are all events that it answered, `tools` the names of
-    the called tools in order, `origin` that of the answer to a program or in a temporary chat."""
+    the called tools in order, `origin` that of the answer to a program or in a temporary chat.
+    `waiting`: for the model, which a message reports. `held`: by the disk. `error` is the class of
+    an error. The chat's address does not show the conversation if it was chosen."""
 
     event_ids: tuple[str, ...]
     outcome: Literal["done", "failed", "stopped", "waiting", "held"]
-    """`waiting` for the model, which a message reports. `held` by the disk."""
     tools: tuple[str, ...] = ()
     prompt_tokens: int = 0
     completion_tokens: int = 0
     milliseconds: int = 0
     initiator: Initiator = "person"
     error: str = ""
-    """The class of the error that failed or postponed it (`ContextTooLong`)."""
     origin: str = ""
     session_key: str = ""
-    """The conversation, which the chat's address does not show if it was chosen."""
 
 
 class Notice(Struct, frozen=True):
@@ -494,14 +485,11 @@ class ApprovalClosed(_OfTurn, frozen=True):
 
 
 _OUTCOMES = {
-    "once": "Approved",
-    "chat_today": "Approved for this chat today",
-    "always": "Approved permanently",
-    "no": "Denied",
+    "once": "Approved", "chat_today": "Approved for this chat today",
+    "always": "Approved permanently", "no": "Denied",
     "unseen": "Not approved because no one was there to answer",
-    "expired": "Not answered in time",
-    "withdrawn": "No longer needed",
-}
+    "expired": "Not answered in time", "withdrawn": "No longer needed",
+}  # fmt: skip
 
 
 Progress = (

@@ -230,7 +230,7 @@ async def test_progress_goes_to_the_clients_of_its_turn_only() -> None:
         await channel.show_progress(TextDelta("cli", "direct", "t1", "he", restart=True))
         await channel.show_progress(ToolStarted("cli", "direct", "t1", "read_file a.txt"))
         await channel.show_progress(ToolOutput("cli", "direct", "t1", "more\n"))
-        finished = ToolFinished("cli", "direct", "t1", "read_file", "read_file a.txt", 0.1, 1_234)
+        finished = ToolFinished("cli", "direct", "t1", "read_file a.txt", 0.1, 1_234)
         await channel.show_progress(finished)
         await channel.show_progress(TextDelta("cli", "direct", "unknown", "?"))
     assert mine.events[1:] == [

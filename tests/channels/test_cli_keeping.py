@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from nanobot.bus.events import Button, Media, Receipt
 from nanobot.errors import StorageError
-from nanobot_cli.channel import MOST_CHARACTERS, MOST_PARTS
+from nanobot_cli.unseen import MOST_CHARACTERS, MOST_PARTS
 from tests.channels.test_cli_channel import NOON, Client, Core, part, request, running
 
 UNSEEN = "unseen.json"

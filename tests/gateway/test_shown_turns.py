@@ -40,7 +40,7 @@ async def test_a_message_that_joins_a_turn_and_the_result_of_a_tool_are_reported
         gate.opened.set()
         assert await channel.answer_to(second) == "done"
     finished = next(event for event in channel.shown if isinstance(event, ToolFinished))
-    assert (finished.name, finished.hint, finished.size) == ("probe", "probe x", len("Grün") + 1)
+    assert (finished.hint, finished.size) == ("probe x", len("Grün") + 1)
     assert finished.failed
     joined = next(event for event in channel.shown if isinstance(event, TurnJoined))
     assert joined.event_ids == (first, second)
