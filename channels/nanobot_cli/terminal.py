@@ -342,8 +342,9 @@ class Terminal:
         match event:
             case Accepted():
                 self._accept(event.id)
-            case Reading() if not self._gateway.waiting:
+            case Reading() if not transcript.expects(event.id):
                 self._postponed = event.text
+                self._surface.redraw()
             case Taken() | Reading() | Delta() | Tool() | ToolDone() | Output():
                 self._waiting.note(event)
                 transcript.progress(event)
@@ -380,6 +381,8 @@ class Terminal:
         self._over = None
         if question is None:
             self._transcript.print_message(said, self._clock.now())
+            if not self._gateway.waiting:  # a late answer
+                get_app().create_background_task(self._refresh_status())
         else:
             self._questions.append((question, self._gateway.waiting))
             self._show_question()

@@ -71,6 +71,10 @@ class Transcript:
         if text.startswith("/"):
             self._commands.add(message_id)
 
+    def expects(self, message_id: str) -> bool:
+        """Return True if a message has no reply yet."""
+        return message_id in self._turns
+
     def queue(self, message_id: str, text: str) -> None:
         """Show a message as queued until its turn takes it. A dumb terminal has it already."""
         self._surface.line_was_typed()

@@ -83,8 +83,9 @@ class StatusLine:
         self._milliseconds = 0
 
     def end_turn(self, reply: Reply) -> None:
-        """Note the time of a turn."""
-        self._milliseconds = reply.milliseconds or self._milliseconds
+        """Note the time of an answer."""
+        if reply.outcome == "done" and reply.milliseconds:
+            self._milliseconds = reply.milliseconds
 
     def text(self, width: int) -> str:
         """Return as many parts as fit `width` columns, the most important first."""

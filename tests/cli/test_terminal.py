@@ -399,6 +399,24 @@ def test_how_far_the_prompt_is_read_is_shown_until_something_else_comes(chat: Ch
         assert "reading" not in screen.seen
 
 
+def test_a_turn_that_goes_on_later_is_shown_above_the_prompt_until_it_does(
+    chat: Chat, gateway: Any
+) -> None:
+    with chat() as screen:
+        screen.wait_for(">")
+        gateway.announce("model unreachable, trying again at 10:00", event_name="reading")
+        screen.wait_for("model unreachable, trying again at 10:00")
+        screen.type("hello\r")
+        screen.wait_for("echo: hello")
+        screen.wait_for("model unreachable")
+        gateway.announce("", event_name="reading")
+        gateway.announce("Here I am.")
+        screen.wait_for("Here I am.")
+        screen.type("\x04")
+        screen.end()
+        assert "unreachable" not in screen.seen
+
+
 @pytest.mark.parametrize(
     ("terminal", "typed", "said"), [("xterm", "y", "/approve A1"), ("dumb", "No", "/deny A1")]
 )
