@@ -48,6 +48,7 @@ from nanobot.clock import with_timeout
 from nanobot.errors import NanobotError, SendRefused, StorageError
 from nanobot_cli.unseen import Shelf
 from nanobot_cli.wire import (
+    TEMPORARY,
     Accepted,
     AgentMessage,
     ChatRequest,
@@ -106,6 +107,8 @@ class CliChannel:
         """Turns that go on later, whose requests have their reply."""
         self._core: ConnectionSlot[ChannelHost] = ConnectionSlot()
         self._telling = asyncio.Lock()
+        self._holding_files: set[str] = set()
+        """The messages whose files are on disk, by event id."""
 
     def oversee(self, overview: Overview) -> Mapping[str, Operation]:
         """See `nanobot.channel.Overseer`."""
@@ -121,9 +124,9 @@ class CliChannel:
         from nanobot_cli.elsewhere import follow_page
 
         def tell(chat: str, event: Note | AgentMessage) -> None:
-            _show(event, self._watching(chat))
+            _show(event, self._watchers_of(chat))
 
-        await follow_page(self._overview, lambda chat: bool(self._watching(chat)), tell)
+        await follow_page(self._overview, lambda chat: bool(self._watchers_of(chat)), tell)
 
     async def chat(self, data: Mapping[str, object], connection: Connection) -> None:
         """Process one request of the control socket. Return when its message is durable, or its
@@ -174,7 +177,11 @@ class CliChannel:
             await asyncio.to_thread(Shelf(folder).close, part, outcome)
 
     async def fetch(self, media: Media, limit: int) -> bytes:
-        raise SendRefused(f"files can't be fetched from the terminal ({media.ref})")
+        """See `nanobot.channel`."""
+        from nanobot_cli.uploads import Uploads
+
+        uploads = Uploads((await self._core.wait()).state_folder)
+        return await asyncio.to_thread(uploads.read, media.ref, limit)
 
     async def show_progress(self, event: Progress) -> None:
         match event:
@@ -182,6 +189,8 @@ class CliChannel:
                 self._take(event)
             case TurnEnded():
                 self._end(event)
+                if event.outcome in ("done", "failed", "stopped"):
+                    await self._drop_files(event.event_ids)
             case Notice():
                 _show(Note("", event.text), self._in_chat(event.chat_id))
             case Waiting():
@@ -201,19 +210,23 @@ class CliChannel:
         watcher.accept()
         async with self._telling:  # later parts wait until the kept ones are shown
             try:
-                kept = await asyncio.to_thread(Shelf(host.state_folder).take, watcher.chat_id)
+                chat = "" if watcher.request.everywhere else watcher.chat_id
+                kept = await asyncio.to_thread(Shelf(host.state_folder).take, chat)
             except StorageError as error:
                 logger.warning(
                     "cli: messages that arrived in the meantime can't be shown: {}", error
                 )
                 kept = ()
             for one in kept:
-                watcher.send(_make_message(host, one.text, one.media, one.buttons, one.at))
+                said = _make_message(host, one.text, one.media, one.buttons, one.at)
+                watcher.send_from(one.chat_id, said)
+            self._watchers = [one for one in self._watchers if one.connection != watcher.connection]
             self._watchers.append(watcher)
             self._is_watched.set()
 
     async def _publish(self, host: ChannelHost, event_id: str, waiter: _Listener) -> None:
         request = waiter.request
+        files = await self._keep_files(host, event_id, request)
         message = InboundMessage(
             channel=self.name,
             chat_id=waiter.chat_id,
@@ -221,8 +234,13 @@ class CliChannel:
             content=request.text,
             event_id=event_id,
             timestamp=host.clock.now(),
+            media=files,
             session_override="" if request.session.startswith("cli:") else request.session,
         )
+        if request.is_temporary:
+            from nanobot.channel.temporary import make_temporary
+
+            message = make_temporary(message, request.earlier)
         self._waiters[event_id] = waiter
         try:
             new = await host.publish([message])
@@ -235,6 +253,28 @@ class CliChannel:
                 del self._waiters[event_id]
             raise _repeat_error(request)
         waiter.accept()
+
+    async def _keep_files(
+        self, host: ChannelHost, event_id: str, request: ChatRequest
+    ) -> tuple[Media, ...]:
+        """Store the files of a message until it is answered. Raises `NanobotError`."""
+        if not request.attached:
+            return ()
+        from nanobot_cli.uploads import Uploads, decode_files
+
+        files = decode_files(request)
+        self._holding_files.add(event_id)
+        now = host.clock.now().timestamp()
+        return await asyncio.to_thread(Uploads(host.state_folder).keep, event_id, files, now)
+
+    async def _drop_files(self, event_ids: Iterable[str]) -> None:
+        """Delete the files of answered messages."""
+        if answered := self._holding_files.intersection(event_ids):
+            from nanobot_cli.uploads import Uploads
+
+            self._holding_files -= answered
+            folder = (await self._core.wait()).state_folder
+            await asyncio.to_thread(Uploads(folder).drop, answered)
 
     async def _is_unanswered(self, host: ChannelHost, event_id: str, waiter: _Listener) -> bool:
         """Return True if this process answers a message that is already stored: its reply is kept
@@ -272,7 +312,7 @@ class CliChannel:
             self._postponed.add(event.turn_id)
         is_postponed = event.turn_id in self._postponed
         find, place = (
-            (self._watching, event.chat_id) if is_postponed else (self._in_turn, event.turn_id)
+            (self._watchers_of, event.chat_id) if is_postponed else (self._in_turn, event.turn_id)
         )
         _show(Reading("", str(event)), find(place))
 
@@ -310,11 +350,20 @@ class CliChannel:
                 await asyncio.to_thread(Shelf(host.state_folder).add, part, moment)
 
     def _in_chat(self, chat_id: str) -> list[_Listener]:
-        listeners = [*self._watchers, *self._waiters.values()]
-        return [one for one in listeners if one.chat_id == chat_id and not one.is_gone]
+        """Return the listeners of a chat, or if it has none, of all chats."""
+        listeners = [one for one in (*self._watchers, *self._waiters.values()) if not one.is_gone]
+        found = [one for one in listeners if one.chat_id == chat_id]
+        others = (one for one in listeners if one.request.everywhere)
+        return found or ([] if chat_id.startswith(TEMPORARY) else [*others])
+
+    def _watchers_of(self, chat_id: str) -> list[_Listener]:
+        return [one for one in self._watchers if one.chat_id == chat_id and not one.is_gone]
 
     def _watching(self, chat_id: str) -> list[_Listener]:
-        return [one for one in self._in_chat(chat_id) if one.request.watch]
+        """Return the watchers of a chat, or if it has none, of all chats."""
+        return self._watchers_of(chat_id) or [
+            one for one in self._in_chat(chat_id) if one.request.everywhere
+        ]
 
     def _in_turn(self, turn_id: str) -> list[_Listener]:
         waiting = (self._waiters.get(event_id) for event_id in self._turns.get(turn_id, ()))
@@ -367,6 +416,10 @@ class _Listener:
         self.accept()
         self.connection.send(to_json(event._replace(id=self.request.id)))
 
+    def send_from(self, chat_id: str, said: AgentMessage) -> None:
+        """Send a message of a chat, which may not be this one."""
+        self.send(said if chat_id == self.chat_id else said._replace(chat=chat_id))
+
     def reply(self) -> None:
         """Send the collected text, with the facts about its turn."""
         self.over.set()
@@ -381,6 +434,7 @@ class _Listener:
                 completion_tokens=end.completion_tokens,
                 milliseconds=end.milliseconds,
                 outcome=end.outcome,
+                origin=end.origin,
             )
         self.send(reply)
 
@@ -411,7 +465,7 @@ def _tell(host: ChannelHost, part: OutboundPart, listeners: Sequence[_Listener])
     watched = any(listener.request.watch for listener in listeners)
     for listener in _one_each(listeners):
         may_choose = listener.request.watch or not watched
-        listener.send(said if may_choose else said._replace(choices=()))
+        listener.send_from(part.chat_id, said if may_choose else said._replace(choices=()))
 
 
 def _make_message(

@@ -1,5 +1,5 @@
-"""The keyboard of the chat: key bindings, completion, a silent keyboard around the prompt, and an
-orderly end after errors and signals."""
+"""The keyboard of the chat: key bindings, a silent keyboard around the prompt, and an orderly end
+after errors and signals."""
 
 from __future__ import annotations
 
@@ -8,74 +8,29 @@ import contextlib
 import signal
 import sys
 import termios
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import takewhile
+from collections.abc import Callable, Iterator, Mapping
 from types import FrameType
 from typing import Any
 
+from prompt_toolkit.application import get_app
 from prompt_toolkit.buffer import Buffer
-from prompt_toolkit.completion import CompleteEvent, Completer, Completion
-from prompt_toolkit.document import Document
 from prompt_toolkit.enums import DEFAULT_BUFFER
-from prompt_toolkit.filters import has_focus
+from prompt_toolkit.filters import Condition, has_focus
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.keys import Keys
 
-_MODEL = "/model "
-
-
-class SlashCompleter(Completer):
-    """A completer for names of commands at the beginning of the text, and for names of models after
-    `/model`. `models` may take seconds and is called when the person has typed as much."""
-
-    def __init__(
-        self, commands: Sequence[tuple[str, str]], models: Callable[[], Sequence[str]]
-    ) -> None:
-        self._commands, self._models = commands, models
-        self._known: Sequence[str] | None = None
-
-    def get_completions(
-        self, document: Document, complete_event: CompleteEvent
-    ) -> Iterable[Completion]:
-        typed = document.text_before_cursor
-        word = typed.removeprefix(_MODEL)
-        for name, summary in self._matching(typed):
-            yield Completion(name, start_position=-len(word), display_meta=summary)
-
-    async def get_completions_async(
-        self, document: Document, complete_event: CompleteEvent
-    ) -> AsyncGenerator[Completion, None]:
-        if document.text_before_cursor.startswith(_MODEL) and self._known is None:
-            self._known = ()  # ask only once
-            self._known = await asyncio.to_thread(self._models)
-        for completion in self.get_completions(document, complete_event):
-            yield completion
-
-    def common(self, typed: str) -> str:
-        """Return the common continuation of all completions of `typed`."""
-        word = typed.removeprefix(_MODEL)
-        names = [name for name, _ in self._matching(typed)]
-        if not all(name.startswith(word) for name in names):
-            return ""
-        rests = [name[len(word) :] for name in names]
-        same = takewhile(lambda letters: len(set(letters)) == 1, zip(*rests, strict=False))
-        return "".join(letters[0] for letters in same)
-
-    def _matching(self, typed: str) -> list[tuple[str, str]]:
-        if typed.startswith(_MODEL):
-            part = typed.removeprefix(_MODEL).lower()
-            found = [name for name in self._known or () if part in name.lower()]
-            found.sort(key=lambda name: (not name.lower().startswith(part), name))
-            return [(name, "") for name in found]
-        if not typed.startswith("/"):
-            return []
-        return [command for command in self._commands if command[0].startswith(typed)]
+from nanobot_cli.completion import ChatCompleter
+from nanobot_cli.typed import Pastes
 
 
 def key_bindings(
-    completer: SlashCompleter, send: Callable[[Buffer], None], interrupt: Callable[[], None]
+    completer: ChatCompleter,
+    pastes: Pastes,
+    send: Callable[[Buffer], None],
+    interrupt: Callable[[], None],
 ) -> KeyBindings:
-    """Bind the keys: Enter sends, Alt-Enter breaks the line, Tab completes, Ctrl-C clears or
-    interrupts."""
+    """Bind the keys: Enter sends, Alt-Enter breaks the line, Tab completes, Ctrl-O opens a folded
+    paste, Ctrl-C clears or interrupts."""
     keys = KeyBindings()
     typing = has_focus(DEFAULT_BUFFER)
 
@@ -98,6 +53,8 @@ def key_bindings(
         elif not certain:
             buffer.start_completion()
 
+    _bind_paste_keys(keys, pastes)
+
     @keys.add("c-c", filter=typing)
     @keys.add("<sigint>")
     def _(event: KeyPressEvent) -> None:
@@ -107,6 +64,26 @@ def key_bindings(
             interrupt()
 
     return keys
+
+
+def _bind_paste_keys(keys: KeyBindings, pastes: Pastes) -> None:
+    """Fold a long paste, open it, and delete it as a whole."""
+    typing = has_focus(DEFAULT_BUFFER)
+    folded = Condition(lambda: pastes.has_folded(get_app().current_buffer.text))
+    after = Condition(lambda: bool(pastes.ending(get_app().current_buffer.document)))
+
+    @keys.add(Keys.BracketedPaste, filter=typing)
+    def _(event: KeyPressEvent) -> None:
+        event.current_buffer.insert_text(pastes.fold(event.data))
+
+    @keys.add("c-o", filter=typing & folded)
+    def _(event: KeyPressEvent) -> None:
+        event.current_buffer.document = pastes.open(event.current_buffer.document)
+
+    @keys.add("backspace", filter=typing & after)
+    def _(event: KeyPressEvent) -> None:
+        buffer = event.current_buffer
+        buffer.delete_before_cursor(len(pastes.ending(buffer.document)))
 
 
 @contextlib.contextmanager

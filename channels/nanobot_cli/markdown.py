@@ -18,6 +18,7 @@ from nanobot.channel.markdown import (
     lay_out,
     table_rows,
     text_of,
+    tokenize,
     width_of,
 )
 from nanobot.text import clean
@@ -47,12 +48,14 @@ def render(markdown: str, width: int) -> str:
     lines = [
         line
         for number, part in enumerate(split_text(clean_source(markdown), _PART))
-        for line in (
-            [Line()] * (number > 0)
-            + (lay_out(part, _DIALECT) or [Line((Span(raw),)) for raw in part.split("\n")])
-        )
+        for line in ([Line()] * (number > 0) + (lay_out(part, _DIALECT) or _unparsed(part)))
     ]
     return "\n".join(_render_line(line, width) for line in lines)
+
+
+def _unparsed(part: str) -> list[Line]:
+    """Return the lines of a text that is too hard to parse. Any other has nothing to show."""
+    return [] if tokenize(part) is not None else [Line((Span(raw),)) for raw in part.split("\n")]
 
 
 def _render_line(line: Line, width: int) -> str:

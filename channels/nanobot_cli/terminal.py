@@ -14,33 +14,29 @@ import asyncio
 import contextlib
 import os
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Protocol
 
-from prompt_toolkit import PromptSession
 from prompt_toolkit.application import get_app
 from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.filters import Condition, is_done
 from prompt_toolkit.formatted_text import ANSI, FormattedText, StyleAndTextTuples, to_formatted_text
-from prompt_toolkit.history import FileHistory, History, InMemoryHistory
+from prompt_toolkit.history import InMemoryHistory
 from prompt_toolkit.layout import ConditionalContainer, FormattedTextControl, HSplit, Window
 
 from nanobot.clock import SystemClock
 from nanobot.errors import NanobotError
-from nanobot.text import clean
-from nanobot_cli.keys import (
-    SlashCompleter,
-    end_on_failures_and_signals,
-    key_bindings,
-    quiet_keyboard,
-)
+from nanobot_cli.completion import ChatCompleter, ChatPrompt, list_models, read_commands
+from nanobot_cli.conversations import Conversation, LastConversation, TemporaryChat
+from nanobot_cli.keys import end_on_failures_and_signals, key_bindings, quiet_keyboard
 from nanobot_cli.screen import PROMPT, Surface
 from nanobot_cli.screen import Output as TerminalOutput
+from nanobot_cli.switching import COMMANDS, Switching
 from nanobot_cli.text import Question, one_line, question_of
 from nanobot_cli.transcript import Transcript
+from nanobot_cli.typed import Pastes, open_history, read_attachments
 from nanobot_cli.waiting import StatusLine, Waiting, greet
 from nanobot_cli.wire import (
     Accepted,
@@ -48,6 +44,7 @@ from nanobot_cli.wire import (
     ChatEvent,
     Closed,
     Delta,
+    Gateway,
     Note,
     Output,
     Reading,
@@ -61,46 +58,38 @@ from nanobot_cli.wire import (
 LEAVING = frozenset({"exit", "quit", "/exit", "/quit"})
 
 _STATUS = "status.conversation"
+_BUSY = "Wait for the answer, or stop it with Ctrl-C. Then try again."
+_TEMPORARY = "This chat is temporary: nothing of it is stored. To leave it, type /new or /resume."
+_KEYS = "/help · @file attaches · !cmd runs · Alt-Enter: new line · Ctrl-D: leave"
 _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _FRAME_SECONDS = 0.1
-_MENU_ROWS = 6
-
-
-class Gateway(Protocol):
-    """The chat's connection to the gateway."""
-
-    @property
-    def waiting(self) -> bool:
-        """True if a message has no reply yet."""
-
-    def ask(self, operation: str, arguments: Mapping[str, object]) -> object:
-        """Run one operation, before `watch`. Raises `NanobotError`."""
-
-    def ask_aside(self, operation: str, arguments: Mapping[str, object]) -> object:
-        """Run one operation at any time, from any thread. Raises `NanobotError`."""
-
-    def watch(self, session: str) -> None:
-        """Receive all other events of `session`."""
-
-    def send_message(self, text: str, session: str, *, stream: bool = False) -> str:
-        """Send a message and return the id of its events. Raises `NanobotError`."""
-
-    def read_events(self) -> Sequence[ChatEvent]:
-        """Return the events so far, without waiting. Raises `NanobotError`."""
-
-    def fileno(self) -> int:
-        """Return the descriptor to wait for events on, or -1. `send_message` and `read_events` may
-        change it."""
 
 
 class Terminal:
-    """One person's chat in `session`. `history` is the file with the typed lines (mode 0600)."""
+    """One person's chat in `session`. `history` is the file with the typed lines (mode 0600).
+    `last` stores the conversation for the next chat. With `resume`, the person first chooses a
+    conversation from a list, which is searched for these words. A `temporary` chat leaves no trace
+    in files."""
 
-    def __init__(self, gateway: Gateway, session: str, *, history: Path) -> None:
+    def __init__(
+        self,
+        gateway: Gateway,
+        session: str,
+        *,
+        history: Path,
+        last: LastConversation,
+        resume: str | None = None,
+        temporary: TemporaryChat | None = None,
+    ) -> None:
         self._gateway, self._session, self._history = gateway, session, history
+        self._resume, self._temporary = resume, temporary
+        self._pastes = Pastes()
         self._surface = Surface()
         self._transcript = Transcript(self._surface)
         self._clock = SystemClock()
+        self._switching = Switching(
+            gateway.ask_aside, self._surface, self._transcript, self._clock, last
+        )
         self._waiting = Waiting(self._clock)
         self._status = StatusLine({})
         self._accepted: set[str] = set()
@@ -109,6 +98,8 @@ class Terminal:
         self._busy = asyncio.Event()
         self._frame = _FRAMES[0]
         self._stopping = self._leaving = self._looking_back = False
+        self._is_new = False
+        """True if the person has begun this conversation and sent nothing."""
         self._questions: deque[tuple[Question, bool]] = deque()
         """The unanswered questions, each with True if it came while a message was pending."""
         self._shown: Question | None = None
@@ -124,7 +115,8 @@ class Terminal:
             self._status = StatusLine(facts)
         first, *others = greet(self._status.facts, self._clock.now())
         self._transcript.line(first, "bold")
-        for line in ("/help: commands · Alt-Enter: new line · Ctrl-D: leave", *others):
+        others = [_TEMPORARY] if self._temporary else others
+        for line in (_KEYS, *(others if self._resume is None else ())):
             self._transcript.line(line)
         # A request for the cursor's position would block printing until the answer.
         os.environ["PROMPT_TOOLKIT_NO_CPR"] = "1"
@@ -143,43 +135,29 @@ class Terminal:
             return self._gateway.ask(operation, arguments)
         return None
 
-    def _list_models(self) -> Sequence[str]:
-        """Return the names of the models. Blocks."""
-        answer: object = None
-        with contextlib.suppress(NanobotError):  # no completion then
-            answer = self._gateway.ask_aside("models", {})
-        names = answer.get("models") if isinstance(answer, dict) else None
-        return [one_line(str(name), 200) for name in names] if isinstance(names, list) else []
-
-    def _prompt(self) -> PromptSession[str]:
-        commands = self._ask("commands")
-        completer = SlashCompleter(
-            [
-                ("/" + str(command.get("name", "")), clean(str(command.get("summary", ""))))
-                for command in (commands if isinstance(commands, list) else ())
-                if isinstance(command, dict)
-            ],
-            self._list_models,
-        )
-        prompt = PromptSession[str](
+    def _prompt(self) -> ChatPrompt:
+        commands = [*read_commands(self._ask("commands")), *COMMANDS]
+        models = partial(list_models, self._gateway.ask_aside)
+        completer = ChatCompleter(commands, models, Path.cwd())
+        prompt = ChatPrompt(
             self._render_live,
-            history=_open_history(self._history),
+            history=InMemoryHistory()
+            if self._temporary
+            else open_history(self._history, self._pastes),
             completer=completer,
             complete_while_typing=True,
-            reserve_space_for_menu=0,
             multiline=True,
             prompt_continuation="  ",
-            key_bindings=key_bindings(completer, self._send, self._interrupt),
+            key_bindings=key_bindings(completer, self._pastes, self._send, self._interrupt),
             erase_when_done=True,
             output=TerminalOutput.of_terminal() if self._surface.moves else None,
         )
         prompt.app.min_redraw_interval = _FRAME_SECONDS / 2
         prompt.default_buffer.on_text_changed += self._text_changed
-        prompt.default_buffer.on_completions_changed += partial(_reserve_menu, prompt)
         self._add_status_line(prompt)
         return prompt
 
-    def _add_status_line(self, prompt: PromptSession[str]) -> None:
+    def _add_status_line(self, prompt: ChatPrompt) -> None:
         """Put the status line below the prompt, and unused rows below that."""
         line = Window(FormattedTextControl(self._render_status), height=1)
         container, typed = prompt.layout.container, prompt.layout.current_window
@@ -190,15 +168,74 @@ class Terminal:
     def _render_status(self) -> FormattedText:
         return FormattedText([("dim", self._status.text(self._surface.width - 1))])
 
-    async def _chat(self, prompt: PromptSession[str]) -> None:
+    async def _chat(self, prompt: ChatPrompt) -> None:
         with end_on_failures_and_signals():
             self._surface.attach(prompt.app)
             self._gateway.watch(self._session)
+            words = self._resume
+            while True:
+                if words is not None:
+                    await self._choose(words)
+                self._watch_gateway()
+                try:
+                    words = await prompt.prompt_async(
+                        pre_run=self._begin, set_exception_handler=False
+                    )
+                finally:
+                    self._unwatch_gateway()
+
+    async def _choose(self, words: str) -> None:
+        """Let the person choose a conversation, and go there."""
+        if not self._surface.moves:
+            self._switching.offer(words)
+        elif (chosen := await self._switching.choose(words)) is not None:
+            self._continue(chosen)
+
+    def _switch(self, text: str) -> bool:
+        """Handle a line that goes to another conversation. Return False for any other line."""
+        (command, _, words), chosen = text.partition(" "), self._switching.take_offered(text)
+        if command not in ("/new", "/resume") and chosen is None:
+            return False
+        self._surface.print_words(text)
+        if self._gateway.waiting:
+            self._transcript.line(_BUSY)
+        elif chosen is not None:
+            self._continue(chosen)
+        elif command == "/new" and self._is_new:
+            self._transcript.line("This conversation is new already.")
+        elif command == "/new":
+            self._go_to(self._switching.new_key(self._session))
+            self._is_new = True
+            self._transcript.line("New conversation. To go back to an earlier one, type /resume.")
+        elif self._surface.moves:
+            get_app().exit(result=words.strip())
+        else:
+            self._switching.offer(words.strip())
+        return True
+
+    def _continue(self, chosen: Conversation) -> None:
+        """Go to a conversation, or copy one of another channel into a new conversation."""
+        key = chosen.key if chosen.is_own else self._switching.new_key(self._session)
+        self._switching.show_last_messages(chosen.key)
+        self._go_to(key)
+        for line in greet(self._status.facts, self._clock.now())[-1:] if chosen.is_own else ():
+            self._transcript.line(line)
+        if not chosen.is_own:
+            self._say(f"/continue {chosen.key}")
+
+    def _go_to(self, key: str) -> None:
+        self._session, self._over, self._is_new, self._temporary = key, None, False, None
+        self._questions.clear()
+        self._switching.note_use(key)
+        self._unwatch_gateway()
+        try:
+            self._gateway.watch(key)
+            facts = self._gateway.ask_aside(_STATUS, {"key": key})
+            self._status = StatusLine(facts if isinstance(facts, dict) else {})
+        except NanobotError as error:
+            self._transcript.print_error(str(error), error.hint)
+        finally:
             self._watch_gateway()
-            try:
-                await prompt.prompt_async(pre_run=self._begin, set_exception_handler=False)
-            finally:
-                self._unwatch_gateway()
 
     def _begin(self) -> None:
         """Start the animation, before the first prompt. A dumb terminal has none."""
@@ -246,49 +283,72 @@ class Terminal:
         value = asked.answer(text) if asked else None
         if text.strip().lower() in LEAVING:
             get_app().exit(exception=EOFError)
-            return
-        if value is None:
+        elif value is not None:
+            self._clear(buffer)
+            self._answer(value, text, was_seen=was_seen)
+        elif (files := self._read_files(text)) is not None:
             buffer.append_to_history()
-        buffer.reset()
-        self._leaving, self._was_seen = False, True
-        if value is None:
-            self._send_message(text)
-        else:
-            self._surface.print_words(text)
-            if self._questions and not was_seen:
-                self._transcript.line(
-                    "The question arrived while you were typing. Answer it again."
-                )
-            else:
-                if self._questions:
-                    self._questions.popleft()
-                self._say(value)
+            self._clear(buffer)
+            if not self._switch(text.strip()):
+                self._send_message(text, files)
         self._settle()
 
-    def _send_message(self, text: str) -> None:
+    def _clear(self, buffer: Buffer) -> None:
+        buffer.reset()
+        self._leaving, self._was_seen = False, True
+
+    def _read_files(self, text: str) -> Sequence[tuple[str, bytes]] | None:
+        """Return the files that a message names, or None if they can't be sent."""
+        try:
+            return read_attachments(self._pastes.unfold(text), Path.cwd())
+        except NanobotError as error:
+            self._transcript.print_error(str(error), error.hint)
+            return None
+
+    def _answer(self, value: str, text: str, *, was_seen: bool) -> None:
+        """Answer the open question, or the closed one on the screen."""
+        self._surface.print_words(text)
+        if self._questions and not was_seen:
+            self._transcript.line("The question arrived while you were typing. Answer it again.")
+            return
+        if self._questions:
+            self._questions.popleft()
+        self._say(value)
+
+    def _send_message(self, typed: str, files: Sequence[tuple[str, bytes]]) -> None:
         """Send a message that answers no question. During a turn it is queued."""
+        text = self._pastes.unfold(typed)
+        text = f"/run {text[1:].strip()}" if text.startswith("!") else text
         if not text.strip():
             self._surface.line_was_typed()
         elif self._gateway.waiting and text.strip() == "/stop":
             self._surface.line_was_typed()
             self._stopping = True
             self._say(text)
+        elif self._gateway.waiting and self._temporary:
+            self._surface.line_was_typed()
+            self._transcript.line(_BUSY)
         elif self._gateway.waiting:
-            if message_id := self._say(text):
-                self._transcript.queue(message_id, text)
+            if message_id := self._say(text, files):
+                self._transcript.queue(message_id, typed)
         else:
-            self._surface.print_words(text)
-            self._say(text)
+            self._surface.print_words(typed)
+            self._say(text, files)
 
-    def _say(self, text: str) -> str:
+    def _say(self, text: str, files: Sequence[tuple[str, bytes]] = ()) -> str:
         """Send a text and return its id, or an empty one after an error."""
-        self._over, message_id = None, ""
+        self._over, self._is_new, message_id = None, False, ""
         if not self._gateway.waiting:
             self._waiting.begin()
         self._unwatch_gateway()  # sending may replace the connection
         try:
-            message_id = self._gateway.send_message(text, self._session, stream=True)
+            earlier = self._temporary.said if self._temporary else ()
+            message_id = self._gateway.send_message(
+                text, self._session, stream=True, files=files, earlier=earlier
+            )
             self._transcript.note_sent(message_id, text)
+            if self._temporary:
+                self._temporary.note_sent(message_id, text)
         except NanobotError as error:
             self._transcript.print_error(str(error), error.hint)
         finally:
@@ -357,8 +417,7 @@ class Terminal:
             case Refused():
                 transcript.print_error(event.error, event.hint, event.id)
             case Reply():
-                self._over = None
-                self._status.end_turn(event)
+                self._end_turn(event)
                 transcript.reply(event)
 
     def _look_back(self, is_from_absence: bool) -> None:
@@ -367,6 +426,12 @@ class Terminal:
             self._surface.leave_gap()
             self._transcript.line("While you were away:", "bold")
         self._looking_back = is_from_absence
+
+    def _end_turn(self, reply: Reply) -> None:
+        self._over = None
+        self._status.end_turn(reply)
+        if self._temporary:
+            self._temporary.note_reply(reply)
 
     def _accept(self, message_id: str) -> None:
         """Note that the gateway has a message. The second time, it is another gateway."""
@@ -427,20 +492,3 @@ class Terminal:
             self._was_seen = not get_app().current_buffer.text
             self._surface.show_prompt()
         self._shown = question
-
-
-def _reserve_menu(prompt: PromptSession[str], buffer: Buffer) -> None:
-    """Make room for the open menu only."""
-    shown = len(buffer.complete_state.completions) if buffer.complete_state else 0
-    prompt.reserve_space_for_menu = min(shown, _MENU_ROWS) + bool(shown)
-
-
-def _open_history(path: Path) -> History:
-    """Return the history in `path`, private to its owner, or one in memory if the disk fails."""
-    try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
-        path.chmod(0o600)
-    except OSError:
-        return InMemoryHistory()
-    return FileHistory(path)

@@ -167,6 +167,8 @@ class Transcript:
         self._end_tools()
         if not self._turn_of:
             self._surface.leave_gap()
+        if said.chat:
+            self.line("In another conversation:")
         if said.at:
             self.line(when(said.at, now))
         if said.text.strip():
@@ -279,7 +281,7 @@ class Transcript:
         """Print the line of a tool with the size of its result, in place of its output."""
         if done.hint in self._tools:
             self._tools.remove(done.hint)
-            if self._surface.moves:
+            if self._surface.moves and done.id not in self._commands:  # its reply has the output
                 result = f" — {'failed, ' if done.failed else ''}{format_size(done.size)}"
                 room = max(_LEAST_HINT, self._surface.width - len(result) - 2)
                 self.line(f"· {one_line(done.hint, room)}{result}")

@@ -73,11 +73,11 @@ class Shelf:
             self._file.write(_Stored(parts=tuple(closed)))
 
     def take(self, chat_id: str) -> Sequence[UnseenPart]:
-        """Remove and return the parts of a chat, oldest first. Raises `StorageError`, and keeps all
-        then."""
+        """Remove and return the parts of a chat, or of all ("") chats, oldest first. Raises
+        `StorageError`, and keeps all then."""
         kept = self._file.read().parts
-        taken = [one for one in kept if one.chat_id == chat_id]
+        taken = [one for one in kept if chat_id in ("", one.chat_id)]
         if taken:
-            rest = tuple(one for one in kept if one.chat_id != chat_id)
+            rest = tuple(one for one in kept if one not in taken)
             self._file.write(_Stored(parts=rest))
         return taken

@@ -14,21 +14,46 @@ request of the connection waits for, beginning with unseen ones. It has no last 
 light modules of the standard library: the client has to start quickly. For the same reason,
 annotations are not texts here, which `NamedTuple` would compile."""
 
-from collections.abc import Mapping
-from typing import NamedTuple, Self, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol, Self, TypeVar
 
 DEFAULT_SESSION = "cli:direct"
 
 
+MOST_BYTES = 20 * 1024 * 1024
+"""Of all files of a message."""
+
+
+TEMPORARY = "temporary-"
+"""Prefix of the chat id of a temporary chat."""
+
+
+class SharedFile(NamedTuple):
+    """A file that a message attaches. `data` is in Base64."""
+
+    name: str = ""
+    data: str = ""
+
+
 class ChatRequest(NamedTuple):
     """A message for `session`, or with `watch` and without a text, the request to receive its
-    events. `stream`: the client wants the incomplete reply and the output of tools."""
+    events. `everywhere`: also the events of other terminal chats that no client watches.
+    `stream`: the client wants the incomplete reply and the output of tools. `earlier`: the messages
+    before it in a temporary chat (see `nanobot.channel.temporary`)."""
 
     id: str
     session: str
     text: str
     stream: bool = True
     watch: bool = False
+    everywhere: bool = False
+    attached: tuple[SharedFile, ...] = ()
+    earlier: tuple[object, ...] = ()
+
+    @property
+    def is_temporary(self) -> bool:
+        """True if it is a message of a temporary chat."""
+        return self.session.startswith(f"cli:{TEMPORARY}")
 
     @classmethod
     def parse(cls, data: Mapping[str, object]) -> Self:
@@ -43,11 +68,18 @@ class ChatRequest(NamedTuple):
             raise ValueError("the message is empty")
         if not isinstance(session, str) or not is_session_key(session):
             raise ValueError(f"{session!r} is not a valid session key, such as {DEFAULT_SESSION}")
-        return cls(request_id, session, text, stream is not False, watch)
+        attached = tuple(
+            _parse(SharedFile, one) for one in _list(data.get("attached")) if isinstance(one, dict)
+        )
+        everywhere = data.get("everywhere") is True
+        earlier = tuple(_list(data.get("earlier")))
+        request = cls(request_id, session, text, stream is not False, watch, everywhere)
+        return request._replace(attached=attached, earlier=earlier)
 
     def as_json(self) -> dict[str, object]:
         """Return the request for the socket."""
-        return {"op": "chat", **self._asdict()}
+        attached = [file._asdict() for file in self.attached]
+        return {"op": "chat", **self._asdict(), "attached": attached}
 
 
 # Each field has a default, because a newer or older gateway may leave it out.
@@ -129,13 +161,15 @@ class Choice(NamedTuple):
 
 class AgentMessage(NamedTuple):
     """A message of the agent before its reply, with its files and choices. `at` is its time in ISO
-    format, if it came while no client was there."""
+    format, if it came while no client was there. `chat` is its chat, if the
+    client watches another one."""
 
     id: str = ""
     text: str = ""
     files: tuple[SentFile, ...] = ()
     choices: tuple[Choice, ...] = ()
     at: str = ""
+    chat: str = ""
 
 
 class Closed(NamedTuple):
@@ -149,7 +183,8 @@ class Closed(NamedTuple):
 
 class Reply(NamedTuple):
     """The answer, empty if an `AgentMessage` had exactly this text. `outcome` is done, failed,
-    stopped or waiting. The tokens count the whole turn."""
+    stopped or waiting. The tokens count the whole turn. `origin` marks the untrusted content that
+    the answer in a temporary chat may repeat."""
 
     id: str = ""
     text: str = ""
@@ -159,6 +194,7 @@ class Reply(NamedTuple):
     completion_tokens: int = 0
     milliseconds: int = 0
     outcome: str = "done"
+    origin: str = ""
 
 
 class Refused(NamedTuple):
@@ -175,6 +211,43 @@ ChatEvent = (
     Accepted | Taken | Reading | Delta | Tool | ToolDone | Output
     | Note | AgentMessage | Closed | Reply | Refused
 )  # fmt: skip
+
+
+class Gateway(Protocol):
+    """The chat's connection to the gateway."""
+
+    @property
+    def waiting(self) -> bool:
+        """True if a message has no reply yet."""
+
+    def ask(self, operation: str, arguments: Mapping[str, object]) -> object:
+        """Run one operation, before `watch`. Raises `NanobotError`."""
+
+    def ask_aside(self, operation: str, arguments: Mapping[str, object]) -> object:
+        """Run one operation at any time, from any thread. Raises `NanobotError`."""
+
+    def watch(self, session: str) -> None:
+        """Receive all other events of `session`."""
+
+    def send_message(
+        self,
+        text: str,
+        session: str,
+        *,
+        stream: bool = False,
+        files: Sequence[tuple[str, bytes]] = (),
+        earlier: Sequence[Mapping[str, str]] = (),
+    ) -> str:
+        """Send a message with its files, in a temporary chat with the messages before it, and
+        return the id of its events. Raises `NanobotError`."""
+
+    def read_events(self) -> Sequence[ChatEvent]:
+        """Return the events so far, without waiting. Raises `NanobotError`."""
+
+    def fileno(self) -> int:
+        """Return the descriptor to wait for events on, or -1. `send_message` and `read_events` may
+        change it."""
+
 
 _EVENTS: dict[str, type[ChatEvent]] = {
     "accepted": Accepted, "taken": Taken, "reading": Reading, "delta": Delta, "tool": Tool,
@@ -214,6 +287,10 @@ def _parse(kind: type[T], data: Mapping[str, object]) -> T:
     return kind._make(
         _value(name, data.get(name), default) for name, default in kind._field_defaults.items()
     )
+
+
+def _list(value: object) -> list[object]:
+    return value if isinstance(value, list) else []
 
 
 def _value(name: str, value: object, default: object) -> object:

@@ -33,6 +33,12 @@ from nanobot.text import close_matches, one_line, pluralize, shorten
 from nanobot.tools.files import Outcome, UndoLog
 
 _MOST_MODEL_BUTTONS, _MOST_MODELS_LISTED = 8, 40
+_IN_TERMINAL = (
+    "/resume [WORDS] — Choose another conversation",
+    "!COMMAND — Short for /run",
+    "@FILE — Attach a file",
+    "Ctrl-O — Open a long paste",
+)
 _HISTORY_DEFAULT = 10
 _HISTORY_MOST, _HISTORY_COUNT = 100, re.compile("0*([1-9][0-9]?|100)")
 _HISTORY_CHARACTERS = 400
@@ -85,6 +91,7 @@ class ConversationCommands:
             for one in registry.list_for(call.message):
                 called = f"/{one.name.replace('-', dash)} {one.usage}".strip()
                 lines.append(f"{called} — {one.summary}")
+            lines += _IN_TERMINAL if call.message.channel == TERMINAL else ()
             return Answer("\n".join(lines))
 
         for command in (

@@ -10,7 +10,7 @@ import asyncio
 import json
 
 from nanobot.agent.turn_state import AgentParts
-from nanobot.bus.events import ToolOutput, ToolStarted, TurnStarted
+from nanobot.bus.events import ToolFinished, ToolOutput, ToolStarted, TurnStarted
 from nanobot.commands import Answer, Command, CommandCall, CommandRegistry
 from nanobot.memory.taint import origins_of
 from nanobot.messages import Message, ToolCall
@@ -57,6 +57,7 @@ class RunCommand:
             return Answer("Usage: /run COMMAND\nExample: /run ls")
         await call.begin_effect()
         caller = self._begin(call)
+        begun = self._parts.clock.monotonic()
         tool_call = ToolCall(f"run{call.entry_id}", TOOL, json.dumps({"command": command}))
         running = self._parts.background.start(
             self._tools.call(tool_call, caller), name=f"run {session.key}"
@@ -72,6 +73,7 @@ class RunCommand:
             return Answer("Stopped.")
         finally:
             del self._running[session.key]
+        self._note_end(call, caller, result, self._parts.clock.monotonic() - begun)
         if result.is_error and result.trusted:  # it did not run
             return Answer(result.text)
         now, text = self._parts.clock.now(), f"$ {command}\n{result.text}"
@@ -102,6 +104,15 @@ class RunCommand:
         hook(TurnStarted(*place, (message.answered_event,), thread_id=thread), caller)
         hook(ToolStarted(*place, _hint(call), thread_id=thread), caller)
         return caller
+
+    def _note_end(
+        self, call: CommandCall, caller: TurnContext, result: ToolResult, seconds: float
+    ) -> None:
+        size = len(result.text.encode("utf-8", "replace"))
+        place, failed = (caller.channel, caller.chat_id, caller.turn_id), result.is_error
+        thread = caller.thread_id
+        end = ToolFinished(*place, _hint(call), seconds, size, failed, thread_id=thread)
+        self._parts.hook(end, caller)
 
 
 def _hint(call: CommandCall) -> str:

@@ -16,6 +16,12 @@ from nanobot.cli.gateway import open_client
 from nanobot.config import not_imported
 from nanobot.errors import NanobotError
 from nanobot.text import clean
+from nanobot_cli.conversations import (
+    ConversationList,
+    LastConversation,
+    TemporaryChat,
+    number_entries,
+)
 from nanobot_cli.text import Question, file_line, question_of, ways
 from nanobot_cli.wire import (
     DEFAULT_SESSION,
@@ -44,17 +50,20 @@ def add_agent(agent: Parser) -> None:
         metavar="TEXT",
         help="send a message, print the reply, and exit (use - to read stdin)",
     )
-    session = "the conversation to use (default: %(default)s)"
-    agent.add_argument("-s", "--session", metavar="KEY", default=DEFAULT_SESSION, help=session)
+    place = agent.add_mutually_exclusive_group()
+    session = f"the conversation to use (default: the last one; {DEFAULT_SESSION} in scripts)"
+    place.add_argument("-s", "--session", metavar="KEY", default="", help=session)
+    last = "continue the last conversation, also of the page"
+    place.add_argument("-c", "--continue", dest="continues", action="store_true", help=last)
+    resume = "search and choose a conversation to continue"
+    place.add_argument("-r", "--resume", metavar="WORDS", nargs="?", const="", help=resume)
+    temporary = "chat without storing anything"
+    place.add_argument("--temporary", action="store_true", help=temporary)
     agent.json()
 
 
 def run_agent(options: Options) -> int:
-    if not is_session_key(options.session):
-        raise WrongUsage(
-            f"{options.session!r} is not a valid session key",
-            hint="Use a key such as cli:direct or cli:work.",
-        )
+    _check(options)
     home = options.home
     if hint := not_imported(home):
         print_text(f"note: {hint}\n", sys.stderr)
@@ -62,10 +71,36 @@ def run_agent(options: Options) -> int:
         return _say_all(home, _messages(options), options)
     if options.json:
         raise WrongUsage("--json requires -m or piped input")
+    return _chat(home, options)
+
+
+def _check(options: Options) -> None:
+    if options.session and not is_session_key(options.session):
+        raise WrongUsage(
+            f"{options.session!r} is not a valid session key",
+            hint="Use a key such as cli:direct or cli:work.",
+        )
+    if options.resume is not None and options.message is not None:
+        raise WrongUsage("--resume can't be used with -m", hint="Use --continue or --session KEY.")
+
+
+def _chat(home: Path, options: Options) -> int:
     from nanobot_cli.terminal import Terminal
 
     with open_client(home) as client:
-        terminal = Terminal(client, options.session, history=home / "state" / "cli_history")
+        last = LastConversation(home / "state" / "cli_session")
+        session = options.session or (_last_used(client) if options.continues else last.read())
+        if options.continues:
+            last.write(session)
+        chat = TemporaryChat() if options.temporary else None
+        terminal = Terminal(
+            client,
+            chat.key if chat else session,
+            history=home / "state" / "cli_history",
+            last=last,
+            resume=options.resume,
+            temporary=chat,
+        )
         terminal.run()
         _note_jobs(client)
         queue = _list_if_hosted(client, "queue.list", "inbox")
@@ -91,39 +126,90 @@ def _messages(options: Options) -> Iterator[str]:
 
 def _say_all(home: Path, messages: Iterator[str], options: Options) -> int:
     """Send each message after the reply to the one before."""
-    first = next(messages, None)
-    if first is None:
-        return 0
+    if options.resume is None:
+        first = next(messages, None)
+        if first is None:
+            return 0
+        messages = chain([first], messages)
     answered = True
-    with open_client(home) as client, _stop_turn_on_ctrl_c(client, options.session):
-        for text in chain([first], messages):
-            said, reply = _ask(client, text, options)
-            if options.json:
-                _print(_as_json(said, reply, options.session))
-            elif reply.text or not said:  # the messages before may be the whole reply
-                _print(reply.text)
-            if reply.outcome == "waiting":
-                sys.stderr.write(_WAITS)
-            if "cron" in reply.tools:
-                _note_jobs(client)
-            answered = answered and reply.outcome in _ANSWERED
+    with open_client(home) as client:
+        session, chat = options.session or DEFAULT_SESSION, None
+        if options.temporary:
+            chat = TemporaryChat()
+            session = chat.key
+        elif options.continues:
+            session = _last_used(client)
+        elif options.resume is not None:
+            session, messages = _choose_by_number(client, options.resume, messages)
+        with _stop_turn_on_ctrl_c(client, session):
+            for text in messages:
+                answered = _say(client, text, session, chat, json=options.json) and answered
     return 0 if answered else 1
 
 
-def _ask(client: Client, text: str, options: Options) -> tuple[list[AgentMessage], Reply]:
-    """Send a message. Return the agent's messages before the reply, and the reply. Without `--json`
+def _say(
+    client: Client, text: str, session: str, chat: TemporaryChat | None, *, json: bool
+) -> bool:
+    """Send a message and print the reply. Return True if it was answered."""
+    said, reply = _ask(client, text, session, chat, prints=not json)
+    if json:
+        _print(_as_json(said, reply, session))
+    elif reply.text or not said:  # the messages before may be the whole reply
+        _print(reply.text)
+    if reply.outcome == "waiting":
+        sys.stderr.write(_WAITS)
+    if "cron" in reply.tools:
+        _note_jobs(client)
+    return reply.outcome in _ANSWERED
+
+
+def _last_used(client: Client) -> str:
+    return ConversationList(client.ask).last_used()
+
+
+def _choose_by_number(
+    client: Client, words: str, lines: Iterator[str]
+) -> tuple[str, Iterator[str]]:
+    """Print a numbered list of conversations, and return the choice of the first line and
+    the messages for it. No line chooses none."""
+    from nanobot.clock import SystemClock
+
+    known, now = ConversationList(client.ask), SystemClock().now()
+    found = known.find(words).page
+    _print(number_entries(found, now) if found else "No conversations found.")
+    line = next(lines, "") if found else ""
+    if not line:
+        return DEFAULT_SESSION, iter(())
+    number = int(line) if line.strip().isdecimal() else 0
+    if not 0 < number <= len(found):
+        raise WrongUsage(f"{line!r} is not a number in the list")
+    chosen = found[number - 1]
+    if chosen.is_own:
+        return chosen.key, lines
+    return known.new_key(now), chain([f"/continue {chosen.key}"], lines)
+
+
+def _ask(
+    client: Client, text: str, session: str, chat: TemporaryChat | None, *, prints: bool
+) -> tuple[list[AgentMessage], Reply]:
+    """Send a message. Return the agent's messages before the reply, and the reply. If it `prints`,
     the messages are printed at once."""
     messages: list[AgentMessage] = []
-    for event in replies(client, client.send_message(text, options.session), options.session):
+    message_id = client.send_message(text, session, earlier=chat.said if chat else ())
+    if chat:
+        chat.note_sent(message_id, text)
+    for event in replies(client, message_id, session):
         match event:
             case Note():
                 print_text(f"note: {event.text}\n", sys.stderr)
             case AgentMessage():
                 messages.append(event)
-                if not options.json:
+                if prints:
                     lines = [event.text] if event.text else []
                     _print("\n".join([*lines, *map(file_line, event.files), *ways(event.choices)]))
             case Reply():
+                if chat:
+                    chat.note_reply(event)
                 return messages, event
     raise NanobotError("the gateway did not reply")
 

@@ -13,13 +13,14 @@ import json
 import os
 import socket
 import time
+from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from nanobot.errors import ConnectionLost, HomeLocked, NanobotError, NoGateway, StorageError
 from nanobot.gateway import MAX_FRAME, SOCKET_NAME
 from nanobot_cli.text import one_line
-from nanobot_cli.wire import ChatEvent, ChatRequest, Refused, Reply, parse_event
+from nanobot_cli.wire import ChatEvent, ChatRequest, Refused, Reply, SharedFile, parse_event
 
 if TYPE_CHECKING:
     from datetime import tzinfo
@@ -182,9 +183,20 @@ class Client:
         with Client(self._home, timeout=ASIDE_SECONDS) as other:
             return other.ask(operation, arguments)
 
-    def send_message(self, text: str, session: str, *, stream: bool = False) -> str:
-        """Send a message and return the id that its events will carry."""
+    def send_message(
+        self,
+        text: str,
+        session: str,
+        *,
+        stream: bool = False,
+        files: Sequence[tuple[str, bytes]] = (),
+        earlier: Sequence[Mapping[str, str]] = (),
+    ) -> str:
+        """Send a message with its files, in a temporary chat with the messages before it, and
+        return the id that its events will carry."""
+        attached = [SharedFile(name, b64encode(data).decode()) for name, data in files]
         request = ChatRequest(new_id(), session, text, stream)
+        request = request._replace(attached=tuple(attached), earlier=tuple(earlier))
         if not self._waiting:
             self._find_again()
         self._waiting[request.id] = request
@@ -198,8 +210,9 @@ class Client:
         return request.id
 
     def watch(self, session: str) -> None:
-        """Receive all later events of `session`, also after a reconnect."""
-        self._watch = ChatRequest(new_id(), session, "", watch=True)
+        """Receive all later events of `session`, also after a reconnect, and those of the
+        terminal's other conversations that no client watches. A later call replaces this one."""
+        self._watch = ChatRequest(new_id(), session, "", watch=True, everywhere=True)
         with contextlib.suppress(ConnectionLost):  # the next message finds another gateway
             self._send(self._watch.as_json())
 

@@ -43,7 +43,7 @@ def test_the_blocks_of_a_stream_are_those_of_the_whole_text(text: str, sizes: li
 
 @given(MARKDOWN, MARKDOWN)
 def test_a_reply_adds_what_the_stream_lacks(text: str, more: str) -> None:
-    final = f"{text}\n\n{more}".strip()
+    final = f"{text}\n\n{more}".rstrip()
     answer, taken = stream(text, [5] * 20)
     rest = answer.complete(final)
     assert rest is not None

@@ -199,6 +199,7 @@ async def test_a_request_becomes_one_message_of_the_owner_and_gets_one_reply() -
             "completion_tokens": 20,
             "milliseconds": 30,
             "outcome": "done",
+            "origin": "",
         },
     ]
 
@@ -459,6 +460,7 @@ async def test_what_is_said_before_the_reply_reaches_whoever_waits_in_the_chat_w
             "files": [{"name": "a.txt", "path": "/home/ana/.nanobot/media/ab.txt", "size": 7}],
             "choices": [],
             "at": "",
+            "chat": "",
         }
     ]
     assert mine.names == ["accepted", "accepted", "message", "reply"]
@@ -536,11 +538,6 @@ async def test_who_is_not_admitted_is_told() -> None:
         with pytest.raises(NanobotError, match="does not accept messages"):
             await channel.chat(request("1"), Client())
     assert core.published == []
-
-
-async def test_the_terminal_has_no_files_to_fetch() -> None:
-    with pytest.raises(SendRefused):
-        await CliChannel().fetch(Media("x"), 10)
 
 
 def test_it_is_a_channel_that_takes_any_text_and_any_files_at_once() -> None:

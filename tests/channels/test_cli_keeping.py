@@ -50,6 +50,7 @@ async def test_it_is_shown_once_with_its_time_its_files_and_its_choices(tmp_path
             "files": [{"name": "a.txt", "path": "/home/ana/.nanobot/media/ab.txt", "size": 7}],
             "choices": [{"label": "Undo", "value": "/undo 7"}],
             "at": NOON.isoformat(),
+            "chat": "",
         }
     ]
     assert await look(core) == []
@@ -172,3 +173,29 @@ async def test_an_answer_that_comes_late_is_kept_and_one_whose_client_left_is_no
         await channel.send(replace(part("to who left", "cli:1"), key="1"))
         await channel.send(replace(part("to who was told to wait", "cli:2"), key="2", late=True))
     assert texts(await look(core)) == ["to who was told to wait"]
+
+
+async def test_a_client_that_follows_everything_gets_what_comes_in_chats_that_no_one_watches(
+    tmp_path: Path,
+) -> None:
+    core, everywhere, elsewhere = Core(folder=tmp_path), Client(), Client()
+    await send_parts(core, "early", chat="work")
+    async with running(core) as channel:
+        wanted = request("w", "", session="cli:new", watch=True, everywhere=True)
+        await channel.chat(wanted, everywhere)
+        await channel.send(replace(part("the oven is hot"), key="k2"))
+        await channel.chat(request("v", "", watch=True), elsewhere)
+        await channel.send(replace(part("it burns"), key="k3"))
+    shown = [(event["text"], event["chat"]) for event in everywhere.events[1:]]
+    assert shown == [("early", "work"), ("the oven is hot", "direct")]
+    assert texts(elsewhere.events[1:]) == ["it burns"]
+
+
+async def test_a_client_that_goes_to_another_chat_leaves_the_one_before(tmp_path: Path) -> None:
+    core, client = Core(folder=tmp_path), Client()
+    async with running(core) as channel:
+        await channel.chat(request("v", "", watch=True), client)
+        await channel.chat(request("w", "", session="cli:work", watch=True), client)
+        await channel.send(part("the oven is hot"))
+    assert client.names == ["accepted", "accepted"]
+    assert texts(await look(core)) == ["the oven is hot"]

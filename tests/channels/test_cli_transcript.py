@@ -158,3 +158,19 @@ def test_a_tool_is_one_line_with_the_size_of_its_result(tell: Script) -> None:
 def test_an_answer_that_repeats_a_message_is_not_printed(tell: Script) -> None:
     tell(AgentMessage("1", "one\n\ntwo"), Delta("1", "one\n\ntwo\n"))
     assert tell(Reply("1", "", "t1")) == ""
+
+
+def test_the_answer_to_a_command_is_rendered_like_any_other(
+    transcript: Transcript, capsys: pytest.CaptureFixture[str]
+) -> None:
+    transcript.note_sent("1", "/memory")
+    transcript.reply(Reply("1", "## Facts\n- tea"))
+    assert capsys.readouterr().out == "Facts\n\n• tea\n"
+
+
+def test_a_message_of_another_conversation_says_so(
+    transcript: Transcript, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = datetime(2026, 3, 2, tzinfo=UTC)
+    transcript.print_message(AgentMessage("w", "the oven is hot", chat="direct"), now)
+    assert "In another conversation:\nthe oven is hot\n" in capsys.readouterr().out

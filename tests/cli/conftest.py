@@ -12,7 +12,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from loguru import logger
@@ -47,6 +47,7 @@ OPERATIONS = (
     "pair.list", "pair.approve", "pair.revoke", "approvals.list", "approvals.revoke",
     "cron.list", "cron.add", "cron.remove", "cron.run", "cron.pause", "cron.resume",
     "skills.show", "skills.enable",
+    "conversations.list", "conversations.show", "conversations.search", "status.conversation",
     "channels.status", "channels.borrow", "channels.return", "dialects.replace",
 )  # fmt: skip
 
@@ -75,6 +76,10 @@ class FakeGateway:
             "commands": COMMANDS,
         }
         self.ids: list[str] = []
+        self.attached: list[object] = []
+        """The files of all messages."""
+        self.earlier: list[object] = []
+        """For each message, the messages before it in a temporary chat."""
         self.hangs_up = 0
         """The number of requests to hang up on before they are accepted."""
         self.deaf_to_stop = False
@@ -175,7 +180,9 @@ class FakeGateway:
             self._watch(request["id"], connection)
             return
         self.said.append((session, text))
-        word, _, rest = text.partition(" ")
+        self.earlier.append(request.get("earlier"))
+        self.attached += cast("list[object]", request.get("attached") or [])
+        word, _, rest = text.removeprefix("/run ").partition(" ")
 
         def tell(event: str, **fields: object) -> None:
             connection.send({"event": event, "id": request["id"], **fields})

@@ -147,6 +147,71 @@ def test_alt_enter_breaks_the_line_ctrl_c_clears_it_and_pasted_lines_are_one_mes
         assert gateway.arrived.get(timeout=PATIENCE) == "three\nfour"
 
 
+def test_a_long_paste_is_folded_can_be_opened_and_is_sent_in_full(chat: Chat, gateway: Any) -> None:
+    pasted = "\n".join(f"line {number}" for number in range(120))
+    with chat() as screen:
+        screen.wait_for(">")
+        screen.type(f"see \x1b[200~{pasted}\x1b[201~")
+        screen.wait_for("see [pasted 120 lines]")
+        screen.type("\r")
+        assert gateway.arrived.get(timeout=PATIENCE) == f"see {pasted}"
+        assert "line 7" not in screen.wait_for("echo: see").split("see [pasted 120 lines]")[-1]
+        screen.wait_for(">")
+        screen.type(f"\x1b[200~{pasted}\x1b[201~\x7fgone\r")
+        assert gateway.arrived.get(timeout=PATIENCE) == "gone"
+        screen.type(f"\x1b[200~{pasted}\x1b[201~\x0f\x7f\r")
+        assert gateway.arrived.get(timeout=PATIENCE) == pasted[:-1]
+
+
+def test_a_file_after_at_is_completed_and_attached(
+    chat: Chat, gateway: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "my notes.txt").write_text("tea")
+    monkeypatch.chdir(tmp_path)
+    with chat() as screen:
+        screen.wait_for(">")
+        screen.type("read @no\t")
+        screen.wait_for("my notes.txt")
+        screen.type("\t and @missing\r")
+        assert gateway.arrived.get(timeout=PATIENCE) == 'read @"my notes.txt" and @missing'
+    assert gateway.attached == [{"name": "my notes.txt", "data": "dGVh"}]
+
+
+def test_a_file_that_cannot_be_attached_keeps_the_message_in_the_line(
+    chat: Chat, gateway: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (tmp_path / "big").open("wb") as file:
+        file.truncate(21 << 20)
+    monkeypatch.chdir(tmp_path)
+    with chat() as screen:
+        screen.wait_for(">")
+        screen.type("read @big\r")
+        screen.wait_for("big is too large to attach (limit: 20 MB per message)")
+        screen.type("\x7f\r")
+        assert gateway.arrived.get(timeout=PATIENCE) == "read @bi"
+
+
+def test_an_exclamation_mark_runs_a_command_whose_output_is_shown_once(
+    chat: Chat, gateway: Any
+) -> None:
+    with chat() as screen:
+        screen.wait_for(">")
+        screen.type("!print it\r")
+        assert gateway.arrived.get(timeout=PATIENCE) == "/run print it"
+        assert "!print it" in screen.wait_for("line 9")
+        screen.type("/stop\r")
+        assert "line 9" not in screen.wait_for("built").rpartition("/stop")[2]
+
+
+def test_the_menu_takes_as_many_rows_as_it_has_entries(chat: Chat, gateway: Any) -> None:
+    gateway.answers["commands"] = [{"name": f"c{n}", "summary": "…"} for n in range(30)]
+    with chat() as screen:
+        screen.wait_for(">")
+        screen.type("/c2")
+        shown = screen.wait_for("/c28")
+        assert [f"/c{n}" in shown for n in (2, 20, 28)] == [True] * 3
+
+
 def test_ctrl_c_stops_the_turn_and_the_chat_goes_on(chat: Chat, gateway: Any) -> None:
     with chat() as screen:
         screen.wait_for(">")
@@ -280,12 +345,12 @@ def test_line_breaks_and_tags_of_a_reply_are_shown(chat: Chat, gateway: Any, ter
     assert "second two" in lines
 
 
-def test_the_answer_to_a_command_is_shown_as_it_is(chat: Chat, gateway: Any) -> None:
-    gateway.texts["/help"] = "/new [n]\n/stop <b>"
+def test_the_answer_to_a_command_is_rendered_with_its_line_breaks(chat: Chat, gateway: Any) -> None:
+    gateway.texts["/help"] = "/new [n]\n/stop <b>\n- one"
     with chat() as screen:
         screen.wait_for(">")
         screen.type("/help\r")
-        screen.wait_for("/new [n]\r\n/stop <b>")
+        screen.wait_for("/new [n]\r\n/stop <b>\r\n\r\n• one")
 
 
 @pytest.mark.parametrize("terminal", ["xterm", "dumb"])

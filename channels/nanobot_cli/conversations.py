@@ -1,0 +1,209 @@
+"""The conversations that a person can continue in the terminal: a list with a search, the names of
+new ones, the last used one, and temporary chats. Imports only light modules."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from nanobot.errors import NanobotError
+from nanobot_cli.text import one_line
+from nanobot_cli.wire import DEFAULT_SESSION, TEMPORARY, Reply, is_session_key
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+PAGE_SIZE = 50
+_OWNER = "owner"
+_OWN = ("cli", "web")
+"""The channels whose conversations continue here. Others are copied with `/continue`."""
+_CHANNELS = {"cli": "terminal", "web": "page", "telegram": "Telegram", "whatsapp": "WhatsApp"}
+_MOST = 200
+
+Ask = Callable[[str, Mapping[str, object]], object]
+"""Runs an operation of the gateway. Raises `NanobotError`."""
+
+
+class Conversation(NamedTuple):
+    """A conversation in a list. `at` is the time of its last use, or of the message with the `hit`
+    of a search, in ISO format."""
+
+    key: str
+    title: str
+    at: str
+    hit: str = ""
+
+    @property
+    def channel(self) -> str:
+        """Its channel, as people call it."""
+        name = self.key.partition(":")[0]
+        return _CHANNELS.get(name, name)
+
+    @property
+    def is_own(self) -> bool:
+        """True if it continues here, under its own key."""
+        return self.key.startswith(tuple(f"{one}:" for one in _OWN))
+
+
+class Found(NamedTuple):
+    """A page of a list, and the place of the next one in the whole list, 0 if there is none."""
+
+    page: Sequence[Conversation]
+    next: int
+
+
+class ConversationList:
+    """The owner's conversations, as the gateway lists them."""
+
+    def __init__(self, ask: Ask) -> None:
+        self._ask = ask
+
+    def find(self, words: str, offset: int = 0) -> Found:
+        """Return a page of the list, the last used first. With `words`, return the conversations
+        with these in their title or last words, then all with a message that has every word.
+        Raises `NanobotError`."""
+        arguments = {"query": words, "scope": _OWNER if words else "", "offset": offset}
+        data = self._ask("conversations.list", {**arguments, "limit": PAGE_SIZE})
+        listed = _records(data, "conversations")
+        found = {str(one["key"]): _listed(one) for one in listed if _is_owners(one)}
+        if words and not offset:
+            for hit in self._search(words):
+                found[hit.key] = found.get(hit.key, hit)._replace(hit=hit.hit)
+        return Found(list(found.values()), offset + PAGE_SIZE if len(listed) == PAGE_SIZE else 0)
+
+    def last_used(self) -> str:
+        """Return the key of the last used conversation of the terminal and the page, or the
+        default key. Raises `NanobotError`."""
+        data = self._ask("conversations.list", {"limit": _MOST})
+        own = [_listed(one) for one in _records(data, "conversations") if _is_owners(one)]
+        latest = max((one for one in own if one.is_own), key=lambda one: one.at, default=None)
+        return latest.key if latest else DEFAULT_SESSION
+
+    def messages(self, key: str, limit: int) -> list[tuple[str, str]]:
+        """Return the last spoken messages of a conversation: the role and the text of each. Raises
+        `NanobotError`."""
+        data = self._ask("conversations.show", {"key": key, "limit": _MOST})
+        spoken = [
+            (str(one["role"]), str(one["content"]))
+            for one in _records(data, "messages")
+            if one.get("role") in ("user", "assistant") and one.get("content") and _is_spoken(one)
+        ]
+        return spoken[-limit:]
+
+    def new_key(self, now: datetime, *taken: str) -> str:
+        """Return the key of a new conversation, named after the time."""
+        for number in count(1):
+            key = f"cli:{now:%y%m%d-%H%M}{f'-{number}' if number > 1 else ''}"
+            if key not in taken and self._is_new(key):
+                return key
+        raise AssertionError("unreachable")
+
+    def _is_new(self, key: str) -> bool:
+        try:
+            data = self._ask("conversations.show", {"key": key, "limit": 1})
+        except NanobotError:  # it will be seen when it is used
+            return True
+        return not isinstance(data, dict) or data.get("new") is not False
+
+    def _search(self, words: str) -> Iterator[Conversation]:
+        """Yield the conversations of messages with the words, each with its newest message, the
+        newest first."""
+        try:
+            arguments = {"query": words, "scope": _OWNER, "limit": PAGE_SIZE}
+            data = self._ask("conversations.search", arguments)
+        except NanobotError:  # an older gateway
+            return
+        known = set[str]()
+        for one in _records(data, "hits"):
+            title, snippet = str(one.get("title") or ""), str(one.get("snippet") or "")
+            key, at = str(one.get("key") or ""), str(one.get("at") or "")
+            if key not in known and is_session_key(key):
+                known.add(key)
+                yield Conversation(key, one_line(title, _MOST), at, one_line(snippet, _MOST))
+
+
+class LastConversation:
+    """The file with the key of the terminal's last used conversation. `nanobot agent` continues
+    it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def read(self) -> str:
+        """Return the key, or the default one."""
+        try:
+            key = self._path.read_text(encoding="utf-8")[:_MOST].strip()
+        except (OSError, UnicodeDecodeError):
+            return DEFAULT_SESSION
+        is_own = is_session_key(key) and key.startswith("cli:")
+        return key if is_own else DEFAULT_SESSION
+
+    def write(self, key: str) -> None:
+        """Store the key. Best effort."""
+        if not key.startswith("cli:"):
+            return
+        draft = self._path.with_name(f"{self._path.name}.{os.getpid()}")
+        try:
+            draft.touch(mode=0o600)
+            draft.write_text(key, encoding="utf-8")
+            draft.replace(self._path)
+        except OSError:  # the next chat continues an older conversation
+            draft.unlink(missing_ok=True)
+
+
+class TemporaryChat:
+    """A chat whose messages only this process has. It sends the earlier ones each time. Commands
+    and their answers are no part of it."""
+
+    def __init__(self) -> None:
+        self.key = f"cli:{TEMPORARY}{os.urandom(8).hex()}"
+        self.said: list[Mapping[str, str]] = []
+        """The messages so far, as the gateway wants them."""
+        self._asked: dict[str, str] = {}
+
+    def note_sent(self, message_id: str, text: str) -> None:
+        """Note a message that waits for its reply."""
+        if not text.startswith("/"):
+            self._asked[message_id] = text
+
+    def note_reply(self, reply: Reply) -> None:
+        """Note a reply, with the untrusted content that it may repeat."""
+        if (text := self._asked.pop(reply.id, None)) is None:
+            return
+        self.said.append({"role": "user", "text": text})
+        if reply.text.strip():
+            answer = {"role": "assistant", "text": reply.text, "origin": reply.origin}
+            self.said.append(answer)
+
+
+def _records(data: object, key: str) -> Sequence[Mapping[str, object]]:
+    found = data.get(key) if isinstance(data, dict) else None
+    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+
+
+def _is_owners(data: Mapping[str, object]) -> bool:
+    return data.get("scope") == _OWNER and is_session_key(str(data.get("key") or ""))
+
+
+def _is_spoken(data: Mapping[str, object]) -> bool:
+    return data.get("role") == "assistant" or data.get("origin", "") in ("", "attached")
+
+
+def _listed(data: Mapping[str, object]) -> Conversation:
+    key, name = str(data["key"]), data.get("title") or data.get("preview") or ""
+    return Conversation(key, one_line(str(name), _MOST), str(data.get("updated_at") or ""))
+
+
+def number_entries(found: Sequence[Conversation], now: datetime) -> str:
+    """Return the conversations as a numbered list, for a terminal without a cursor and for a
+    pipe."""
+    from nanobot_cli.waiting import when
+
+    lines = list[str]()
+    for number, one in enumerate(found, 1):
+        facts = " · ".join(filter(None, (one.title, when(one.at, now), one.channel)))
+        lines += [f"{number:>3}. {facts}", *([f"     {one.hit}"] if one.hit else ())]
+    return "\n".join(lines)
