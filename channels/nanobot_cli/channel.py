@@ -176,6 +176,11 @@ class CliChannel:
         async with self._telling:
             await asyncio.to_thread(Shelf(folder).close, part, outcome)
 
+    async def forget_chat(self, folder: Path, key: str) -> None:
+        """See `nanobot.channel.Keeper`."""
+        async with self._telling:
+            await asyncio.to_thread(_Shelf(folder).take, key.removeprefix(f"{self.name}:"))
+
     async def fetch(self, media: Media, limit: int) -> bytes:
         """See `nanobot.channel`."""
         from nanobot_cli.uploads import Uploads

@@ -96,11 +96,18 @@ class WebChannel:
 
         host = await self._host.wait()
         assert self._overview is not None
-        extra = await Extras(host.state_folder, self._overview).keep(part, host.clock.now())
+        kept = Extras(host.state_folder)
+        extra = await kept.keep(part, host.clock.now(), self._overview)
         site = self._site.current
         if site is not None and not isinstance(site, NanobotError):
             site.live.note_delivery(part, extra)
         return Receipt()
+
+    async def forget_chat(self, folder: Path, key: str) -> None:
+        """See `nanobot.channel.Keeper`."""
+        from nanobot_web.extras import Extras
+
+        await Extras(folder).forget(key)
 
     async def fetch(self, media: Media, limit: int) -> bytes:
         """See `Channel`."""

@@ -59,19 +59,19 @@ class _Stored(Struct, frozen=True):
 class Extras:
     """The extras of the channel with its state in `folder`."""
 
-    def __init__(self, folder: Path, overview: Overview) -> None:
-        self._file, self._overview = StateFile(folder / _FILE, _Stored), overview
+    def __init__(self, folder: Path) -> None:
+        self._file = StateFile(folder / _FILE, _Stored)
 
     def of(self, key: str) -> Sequence[Extra]:
         """Return the extras of the conversation `key`, oldest first. Blocks."""
         return [one for one in self._file.read().extras if one.chat == key]
 
-    async def keep(self, part: OutboundPart, now: datetime) -> Extra | None:
+    async def keep(self, part: OutboundPart, now: datetime, overview: Overview) -> Extra | None:
         """Keep a part and return it, or None if it is in its session or a question. Keeping a part
         again changes nothing. Raises `StorageError`."""
         if part.is_temporary or any(one.value.startswith(_QUESTIONS) for one in part.buttons):
             return None
-        text = "" if await self._is_in_session(part) else part.content[:MOST_CHARACTERS]
+        text = "" if await _is_in_session(part, overview) else part.content[:MOST_CHARACTERS]
         if not part.media and not text.strip():
             return None
         extra = Extra(part.key, conversation_of(part), now, text, part.media, part.buttons)
@@ -79,20 +79,28 @@ class Extras:
             await asyncio.to_thread(self._add, extra)
         return extra
 
+    async def forget(self, key: str) -> None:
+        """Delete the extras of the conversation `key`. Raises `StorageError`."""
+        async with _CHANGING:
+            await asyncio.to_thread(self._drop, key)
+
+    def _drop(self, key: str) -> None:
+        known = self._file.read().extras
+        kept = tuple(one for one in known if one.chat != key)
+        if kept != known:
+            self._file.write(_Stored(extras=kept))
+
     def _add(self, extra: Extra) -> None:
         kept = [one for one in self._file.read().extras if one.key != extra.key]
         self._file.write(_Stored(extras=(*kept, extra)[-MOST_PARTS:]))
 
-    async def _is_in_session(self, part: OutboundPart) -> bool:
-        turn, _, call = part.key.partition("/")
-        if not turn[:1].isdigit() or not call.startswith("reply"):
-            return False
-        key = conversation_of(part)
-        shown = await self._overview.operations["conversations.show"](
-            {"key": key, "limit": _NEWEST}
-        )
-        messages = shown["messages"] if isinstance(shown, dict) else []
-        said = (
-            m["content"] for m in messages if m["role"] == "assistant" and m.get("turn") == turn
-        )
-        return any(part.content.strip() in one for one in said)
+
+async def _is_in_session(part: OutboundPart, overview: Overview) -> bool:
+    turn, _, call = part.key.partition("/")
+    if not turn[:1].isdigit() or not call.startswith("reply"):
+        return False
+    key = conversation_of(part)
+    shown = await overview.operations["conversations.show"]({"key": key, "limit": _NEWEST})
+    messages = shown["messages"] if isinstance(shown, dict) else []
+    said = (m["content"] for m in messages if m["role"] == "assistant" and m.get("turn") == turn)
+    return any(part.content.strip() in one for one in said)

@@ -228,7 +228,7 @@ class Site:
     ) -> None:
         self._options, self.host, self.overview, self.sessions = options, host, overview, sessions
         self.live = Live(overview)
-        self.extras = Extras(host.state_folder, overview)
+        self.extras = Extras(host.state_folder)
         self.plans: dict[str, Plan] = {}
         """The pending change of each session, as shown last."""
         self.at = ""

@@ -22,7 +22,7 @@ from nanobot.app.base import Base
 from nanobot.app.memory import MemoryParts
 from nanobot.app.services import Parts, build_heartbeat
 from nanobot.bus.events import Address, ApprovalAsked, ApprovalClosed, InboundMessage, TurnEnded
-from nanobot.channel import GatewayEvent, Operation
+from nanobot.channel import GatewayEvent, Keeper, Operation
 from nanobot.commands import in_threads
 from nanobot.cron.tool import CronOperations
 from nanobot.errors import NanobotError
@@ -117,6 +117,13 @@ def build_conversations(base: Base, memory: MemoryParts) -> Table:
     sessions, scopes, memories = base.stores.sessions, base.scopes, memory.memories
     find = memory.index.find_messages
     conversations = Conversations(sessions, scopes, find, lambda scope: memories.of(scope).root)
+
+    async def forget_shown(key: str) -> None:
+        for name, channel in base.outlets.items():
+            if isinstance(channel, Keeper):
+                folder = base.settings.home / "state" / "channels" / name
+                await channel.forget_chat(folder, key)
+
     changes = ConversationChanges(
         sessions,
         scopes,
@@ -125,6 +132,7 @@ def build_conversations(base: Base, memory: MemoryParts) -> Table:
         in_lane=base.lanes.run,
         holding=memories.holding,
         refresh_index=memory.index.refresh,
+        forget_shown=forget_shown,
     )
     return {**conversations.table(), **changes.table()}
 

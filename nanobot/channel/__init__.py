@@ -326,6 +326,15 @@ class Overseer(Protocol):
 
 
 @runtime_checkable
+class Keeper(Protocol):
+    """A channel that keeps messages which no session has, such as answers to commands."""
+
+    async def forget_chat(self, folder: Path, key: str) -> None:
+        """Delete the messages of the conversation `key` from the channel's state `folder`, which
+        may not exist. The channel need not run. Raises `StorageError`."""
+
+
+@runtime_checkable
 class Exclusive(Protocol):
     """A channel that only one process can run per account, at least as configured. In a team, one
     worker runs it and sends all of its messages."""

@@ -33,8 +33,8 @@ Holding = Callable[[str], AbstractAsyncContextManager[None]]
 
 class ConversationChanges:
     """The operations. `in_lane` runs a job after the present turn of a conversation, `holding`
-    protects a scope from other workers, and `refresh_index` drops deleted messages from the
-    index. `home` has the folder of the files."""
+    protects a scope from other workers, `refresh_index` drops deleted messages from the index, and
+    `forget_shown` those that only a channel keeps. `home` has the folder of the files."""
 
     def __init__(
         self,
@@ -46,10 +46,11 @@ class ConversationChanges:
         in_lane: InLane,
         holding: Holding,
         refresh_index: Callable[[], Awaitable[None]],
+        forget_shown: Callable[[str], Awaitable[None]],
     ) -> None:
         self._sessions, self._scopes, self._journal = sessions, scopes, journal
         self._home, self._in_lane, self._holding = home, in_lane, holding
-        self._refresh_index = refresh_index
+        self._refresh_index, self._forget_shown = refresh_index, forget_shown
 
     def table(self) -> Mapping[str, Operation]:
         return {"conversations.change": self.change, "conversations.delete": self.delete}
@@ -108,6 +109,7 @@ class ConversationChanges:
             name = re.compile("|".join(map(re.escape, files)))
             files -= await self._journal.find_mentions(name)
             files = await asyncio.to_thread(remove_unused, self._home, files)
+        await self._forget_shown(session.key)
         await self._refresh_index()
         done += (messages, len(files))
 

@@ -313,6 +313,18 @@ async def test_who_watches_a_chat_hears_what_nobody_there_waits_for(tmp_path: Pa
     assert [message.event_id for message in core.published] == ["cli:1"]
 
 
+async def test_what_is_kept_of_a_deleted_chat_is_shown_to_nobody(tmp_path: Path) -> None:
+    core, watcher = Core(folder=tmp_path), Client()
+    async with running(core) as channel:
+        await channel.send(part("before"))
+        await channel.send(replace(part("elsewhere"), chat_id="work", key="x/2"))
+        await channel.forget_chat(tmp_path, "cli:direct")
+        await channel.chat(request("w", "", watch=True), watcher)
+        await channel.send(part("after"))
+    assert [event.get("text") for event in watcher.events] == [None, "after"]
+    assert [b"elsewhere" in path.read_bytes() for path in tmp_path.iterdir()] == [True]
+
+
 async def test_who_watches_and_waits_hears_everything_once(tmp_path: Path) -> None:
     core, client = Core(folder=tmp_path), Client()
     async with running(core) as channel:

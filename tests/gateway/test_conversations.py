@@ -26,9 +26,16 @@ PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 40
 class Desk(FakeChannel):
     """A channel that also uses the gateway's operations."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.forgotten: list[tuple[Path, str]] = []
+
     def oversee(self, overview: Overview) -> Mapping[str, Operation]:
         self.overview = overview
         return {}
+
+    async def forget_chat(self, folder: Path, key: str) -> None:
+        self.forgotten.append((folder, key))
 
     async def use(self, name: str, **given: object) -> Any:
         return await self.overview.operations[f"conversations.{name}"](given)
@@ -97,6 +104,14 @@ async def test_a_deleted_conversation_is_nowhere(tmp_path: Path) -> None:
         assert [one["seq"] for one in (await desk.use("show", key="fake:1"))["messages"]] == [5, 6]
     assert files_with(tmp_path, "zebra") == []
     assert "conversations.delete" in (tmp_path / "logs" / "audit.jsonl").read_text()
+
+
+async def test_a_channel_drops_what_it_keeps_of_a_deleted_conversation(tmp_path: Path) -> None:
+    desk = Desk()
+    async with running(tmp_path, ScriptedModel(says("the answer")), desk):
+        await desk.ask("hello")
+        await desk.use("delete", key="fake:1")
+    assert desk.forgotten == [(tmp_path / "state" / "channels" / "fake", "fake:1")]
 
 
 async def test_no_conversation_is_deleted_while_nanobot_answers_in_it(tmp_path: Path) -> None:
