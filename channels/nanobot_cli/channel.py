@@ -20,6 +20,7 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Protocol
 
 from loguru import logger
@@ -179,7 +180,7 @@ class CliChannel:
     async def forget_chat(self, folder: Path, key: str) -> None:
         """See `nanobot.channel.Keeper`."""
         async with self._telling:
-            await asyncio.to_thread(_Shelf(folder).take, key.removeprefix(f"{self.name}:"))
+            await asyncio.to_thread(Shelf(folder).take, key.removeprefix(f"{self.name}:"))
 
     async def fetch(self, media: Media, limit: int) -> bytes:
         """See `nanobot.channel`."""
