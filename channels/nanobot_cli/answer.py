@@ -94,9 +94,9 @@ class Answer:
         self._tail = final[at:]
         return self.take_rest()
 
-    def live(self) -> str:
-        """Return the last block, with its open marks closed."""
-        return self._opening + mend(self._tail) if self._tail.strip() else ""
+    def live(self, most: int) -> str:
+        """Return about the last `most` characters of the last block, with its open marks closed."""
+        return mend(_end_of(self._opening + self._tail, most)) if self._tail.strip() else ""
 
     def _take_parts(self, end: int) -> list[Piece]:
         """Take parts of a block that is too long to parse."""
@@ -116,6 +116,19 @@ class Answer:
             source, self._opening = close_fence(source)
         self._done += raw
         return [Piece(source.lstrip("\n"), follows)] if raw.strip() else []
+
+
+def _end_of(block: str, most: int) -> str:
+    """Return the last lines of a long block, as a block of the same kind."""
+    if len(block) <= most:
+        return block
+    cut = block.rfind("\n", 0, len(block) - most) + 1
+    opening = close_fence(block[:cut])[1]
+    if not opening and block.startswith("|"):  # the head of a table
+        opening = "".join(block.splitlines(keepends=True)[:2])
+    elif not opening and (item := re.compile(r"^(?=\S)", re.MULTILINE).search(block, cut)):
+        cut = item.start()
+    return opening + block[cut:]
 
 
 def mend(source: str) -> str:

@@ -303,7 +303,11 @@ class Transcript:
             output = [_INDENT + line for line in self._output.lines(_OUTPUT_LINES, room)]
         output = [apply_styles(line, "dim") for line in output]
         rows -= len(output)
-        source = "" if self._is_repetition(self._answer.text) else self._answer.live()
+        source = (
+            ""
+            if self._is_repetition(self._answer.text)
+            else self._answer.live(max(1, rows) * width)
+        )
         if (source, width) != self._drawn[0]:
             lines = self._surface.paint(render(source, width)).split("\n") if source else []
             gap = [""] if lines and self._answer.has_taken else []

@@ -15,6 +15,7 @@ _PENDING = "waiting"
 _ASKED = "waiting for the model"
 _MODEL_WIDTH = 40
 
+_BUILT_IN = "built-in offline model"
 _ABOUT_OFFLINE = (
     "This is a small program, not a language model. It remembers, reminds, and takes notes."
     " To connect a real model, leave this chat and run: nanobot onboard"
@@ -98,11 +99,13 @@ class StatusLine:
 
     def _parts(self) -> list[str]:
         parts = [one_line(str(self.facts.get("model") or ""), _MODEL_WIDTH)]
+        if self.facts.get("offline") is True:  # its tokens cost nothing
+            return [_BUILT_IN]
         if percent := _number(self.facts, "context_percent"):
             parts.append(f"context {percent} %")
         if tokens := _number(self.facts, "tokens_today"):
             parts.append(f"{_short(tokens)} tokens today")
-        if seconds := self._milliseconds / 1000:
+        if (seconds := self._milliseconds / 1000) >= 0.1:
             parts.append(f"last turn {seconds:.{0 if seconds >= 10 else 1}f} s")
         return parts
 
@@ -110,7 +113,7 @@ class StatusLine:
 def greet(facts: Mapping[str, object], now: datetime) -> list[str]:
     """Return the first lines of a chat."""
     model, is_offline = one_line(str(facts.get("model") or ""), 60), facts.get("offline") is True
-    name = "the built-in offline model" if is_offline else model
+    name = f"the {_BUILT_IN}" if is_offline else model
     lines = [f"nanobot · {name}" if name else "nanobot", *([_ABOUT_OFFLINE] if is_offline else ())]
     if messages := _number(facts, "messages"):
         last = f", last {when(str(facts.get('last')), now)}" if facts.get("last") else ""

@@ -30,7 +30,7 @@ def stream(text: str, sizes: Sequence[int]) -> tuple[Answer, list[Piece]]:
         answer.add(text[at : at + size])
         at += size
         taken += answer.take_blocks()
-        render(answer.live(), 80)
+        render(answer.live(100), 80)
     return answer, taken
 
 
@@ -64,6 +64,24 @@ def test_a_long_code_block_is_cut_between_lines_and_stays_code() -> None:
     pieces = [*taken, *answer.take_rest()]
     assert len(pieces) > 3
     assert render_pieces(pieces) == f"{code}\nend"
+
+
+@pytest.mark.parametrize(
+    ("line", "shown"),
+    [
+        ("```\n{}\n", "line 99\n"),
+        ("- **{}**\n", "• line 99"),
+        ("| a | b |\n|--|--|\n| {} | |\n", "line 99 |"),
+    ],
+)
+def test_only_the_end_of_a_long_block_is_drawn(line: str, shown: str) -> None:
+    first, _, more = line.rpartition("\n")[0].rpartition("\n")
+    answer = Answer()
+    answer.add(f"{first}\n" + "".join(f"{more}\n".format(f"line {n}") for n in range(100)))
+    drawn = render(answer.live(200), 80)
+    assert shown.strip() in drawn
+    assert "line 60" not in drawn
+    assert "|" not in drawn or drawn.startswith("a ")
 
 
 @pytest.mark.parametrize(

@@ -60,6 +60,7 @@ def test_the_status_line_leaves_out_parts_from_the_right(width: int, shown: str)
 
 def test_without_facts_the_status_line_is_empty() -> None:
     assert StatusLine({}).text(80) == ""
+    assert StatusLine({**FACTS, "offline": True}).text(80) == "built-in offline model"
 
 
 def test_a_chat_begins_with_what_it_continues_or_what_to_try() -> None:
