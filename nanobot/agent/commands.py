@@ -58,7 +58,7 @@ class ConversationCommands:
     With `--turn ID`, which the page and terminal send, `/undo`, `/retry` and `/edit` are about an
     earlier turn and all that followed.
 
-    `stops` are the other kinds of work that `/stop` ends, each with its noun (`subagent`).
+    `stops` are the other kinds of work that `/stop` ends, each with its noun (`subagent`) or "".
     `has_effects` returns True for a tool that does more than read. `status` returns the text for
     `/status`. The selectable models are the `named` ones of the settings and
     the server's (`served`, None for the offline model)."""
@@ -137,8 +137,8 @@ class ConversationCommands:
         a report, or "" if there was nothing to stop."""
         ran, waited = await self._loop.stop(session_key, before)
         counts = [(await stop(session_key), noun) for noun, stop in self._stops]
-        ended = [pluralize(count, noun) for count, noun in counts if count]
-        if not ran and not waited and not ended:
+        ended = [pluralize(count, noun) for count, noun in counts if count and noun]
+        if not ran and not waited and not any(count for count, _ in counts):
             return ""
         aside = f" {pluralize(waited, 'pending message')} dropped." if waited else ""
         others = f" {', '.join(ended)} stopped." if ended else ""

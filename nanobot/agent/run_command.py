@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 
+from nanobot.agent.session_queue import turn_ended
 from nanobot.agent.turn_state import AgentParts
 from nanobot.bus.events import ToolFinished, ToolOutput, ToolStarted, TurnStarted
 from nanobot.commands import Answer, Command, CommandCall, CommandRegistry
@@ -70,7 +71,10 @@ class RunCommand:
             await asyncio.wait([running])
             if is_cancelled():
                 raise
-            return Answer("Stopped.")
+            message = call.message
+            ended = turn_ended(message, caller.turn_id, (message.answered_event,), "stopped")
+            self._parts.hook(ended)
+            return Answer("")  # `/stop` reports it
         finally:
             del self._running[session.key]
         self._note_end(call, caller, result, self._parts.clock.monotonic() - begun)

@@ -43,7 +43,7 @@ def register_commands(parts: Parts, restart: Callable[[], None]) -> Conversation
         agent.parts,
         agent.loop,
         stops=(
-            ("command", run.stop),
+            ("", run.stop),
             ("subagent", toolbox.helpers.stop),
             ("background command", base.processes.stop),
         ),
