@@ -36,7 +36,7 @@ from nanobot_cli.screen import Output as TerminalOutput
 from nanobot_cli.switching import COMMANDS, Switching
 from nanobot_cli.text import Question, one_line, question_of
 from nanobot_cli.transcript import Transcript
-from nanobot_cli.typed import Pastes, open_history, read_attachments
+from nanobot_cli.typed import Pastes, describe_files, open_history, read_attachments
 from nanobot_cli.waiting import StatusLine, Waiting, greet
 from nanobot_cli.wire import (
     Accepted,
@@ -300,7 +300,7 @@ class Terminal:
     def _read_files(self, text: str) -> Sequence[tuple[str, bytes]] | None:
         """Return the files that a message names, or None if they can't be sent."""
         try:
-            return read_attachments(self._pastes.unfold(text), Path.cwd())
+            return read_attachments(text, Path.cwd())
         except NanobotError as error:
             self._transcript.print_error(str(error), error.hint)
             return None
@@ -318,7 +318,7 @@ class Terminal:
     def _send_message(self, typed: str, files: Sequence[tuple[str, bytes]]) -> None:
         """Send a message that answers no question. During a turn it is queued."""
         text = self._pastes.unfold(typed)
-        text = f"/run {text[1:].strip()}" if text.startswith("!") else text
+        text = f"/run {text[1:].strip()}" if typed.startswith("!") else text
         if not text.strip():
             self._surface.line_was_typed()
         elif self._gateway.waiting and text.strip() == "/stop":
@@ -330,9 +330,9 @@ class Terminal:
             self._transcript.line(_BUSY)
         elif self._gateway.waiting:
             if message_id := self._say(text, files):
-                self._transcript.queue(message_id, typed)
+                self._transcript.queue(message_id, f"{typed}{describe_files(files)}")
         else:
-            self._surface.print_words(typed)
+            self._surface.print_words(f"{typed}{describe_files(files)}")
             self._say(text, files)
 
     def _say(self, text: str, files: Sequence[tuple[str, bytes]] = ()) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from prompt_toolkit.document import Document
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 
 from nanobot.errors import NanobotError
+from nanobot.text import format_size
 from nanobot_cli.text import one_line
 from nanobot_cli.wire import MOST_BYTES
 
@@ -33,10 +34,12 @@ class Pastes:
         self._texts: dict[str, str] = {}
 
     def fold(self, text: str) -> str:
-        """Return a label for a text that is too long for the input line, or the text."""
+        """Return a label for a text that is too long for the input line, or the text. A command
+        stays visible, because others may have written it."""
         text = text.replace("\r\n", "\n").replace("\r", "\n")
         lines = text.rstrip("\n").count("\n") + 1
-        if lines <= _MOST_LINES and len(text) <= _MOST_CHARACTERS:
+        is_short = lines <= _MOST_LINES and len(text) <= _MOST_CHARACTERS
+        if is_short or text.lstrip().startswith("/"):
             return text
         size = f"{lines} lines" if lines > _MOST_LINES else f"{len(text):,} characters"
         label, number = f"[pasted {size}]", 1
@@ -105,8 +108,9 @@ def open_history(path: Path, pastes: Pastes) -> History:
 
 
 def read_attachments(text: str, folder: Path) -> list[tuple[str, bytes]]:
-    """Return the names and contents of the files that `text` names. A word after `@` that names no
-    file is only text, and so is a command. Raises `NanobotError` if a file cannot be read, or they
+    """Return the names and contents of the files that a typed `text` names. A folded paste attaches
+    none, because others may have written it. A word after `@` that names no file is only text, and
+    so is a command. Raises `NanobotError` if a file cannot be read, or they
     are too large."""
     if "@" not in text or text.startswith(("/", "!")):
         return []
@@ -126,6 +130,12 @@ def read_attachments(text: str, folder: Path) -> list[tuple[str, bytes]]:
             )
         files.append((name, data))
     return files
+
+
+def describe_files(files: Sequence[tuple[str, bytes]]) -> str:
+    """Return a line with the files that a message attaches, or an empty text."""
+    named = ", ".join(f"{name} ({format_size(len(data))})" for name, data in files)
+    return f"\n[attached: {named}]" if named else ""
 
 
 def _named_files(text: str, folder: Path) -> Iterator[Path]:

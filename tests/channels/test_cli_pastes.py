@@ -25,6 +25,10 @@ def test_only_long_texts_are_folded_and_each_has_its_own_label() -> None:
     assert not pastes.has_folded("[pasted 7 lines]")
 
 
+def test_a_command_is_never_hidden_in_a_paste() -> None:
+    assert Pastes().fold(f" /forget {LONG}") == f" /forget {LONG}"
+
+
 def test_a_paste_can_be_opened_and_found_before_the_cursor() -> None:
     pastes = Pastes()
     label = pastes.fold(LONG)

@@ -161,6 +161,8 @@ def test_a_long_paste_is_folded_can_be_opened_and_is_sent_in_full(chat: Chat, ga
         assert gateway.arrived.get(timeout=PATIENCE) == "gone"
         screen.type(f"\x1b[200~{pasted}\x1b[201~\x0f\x7f\r")
         assert gateway.arrived.get(timeout=PATIENCE) == pasted[:-1]
+        screen.type(f"\x1b[200~!{pasted}\x1b[201~\r")
+        assert gateway.arrived.get(timeout=PATIENCE) == f"!{pasted}"
 
 
 def test_a_file_after_at_is_completed_and_attached(
@@ -174,6 +176,10 @@ def test_a_file_after_at_is_completed_and_attached(
         screen.wait_for("my notes.txt")
         screen.type("\t and @missing\r")
         assert gateway.arrived.get(timeout=PATIENCE) == 'read @"my notes.txt" and @missing'
+        screen.wait_for("[attached: my notes.txt (3 bytes)]")
+        pasted = "\n" * 6 + 'see @"my notes.txt"'
+        screen.type(f"\x1b[200~{pasted}\x1b[201~\r")
+        assert gateway.arrived.get(timeout=PATIENCE) == pasted
     assert gateway.attached == [{"name": "my notes.txt", "data": "dGVh"}]
 
 
