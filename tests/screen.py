@@ -11,12 +11,14 @@ import fcntl
 import io
 import os
 import pty
+import re
 import signal
 import struct
 import sys
 import termios
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
+from itertools import groupby
 
 import pyte
 from rich.console import Console
@@ -24,7 +26,7 @@ from rich.style import Style
 from rich.terminal_theme import TerminalTheme
 from rich.text import Text
 
-PATIENCE = 60.0
+PATIENCE = 25.0
 """Seconds until a test gives up. No test waits for time to pass."""
 QUIET = 0.3
 """Seconds without output after which a screen is at rest."""
@@ -91,20 +93,22 @@ class ChatScreen:
 
     async def wait_for(self, wanted: str | Callable[[ChatScreen], bool]) -> None:
         """Wait until a text is on the screen, or the condition is true."""
-        async with asyncio.timeout(PATIENCE):
-            while not (wanted in self.text if isinstance(wanted, str) else wanted(self)):
-                assert not self.ended, f"it ended without {wanted!r}:\n{self.everything}"
-                self._news.clear()
-                await self._news.wait()
+        try:
+            async with asyncio.timeout(PATIENCE):
+                while not (wanted in self.text if isinstance(wanted, str) else wanted(self)):
+                    assert not self.ended, f"it ended without {wanted!r}:\n{self.everything}"
+                    self._news.clear()
+                    await self._news.wait()
+        except TimeoutError:
+            raise AssertionError(f"not shown: {wanted!r}:\n{self.everything}") from None
 
     async def rest(self) -> None:
-        """Wait until nothing more is drawn."""
+        """Wait until the screen stays the same, except for what moves while one waits: a spinner
+        and seconds."""
         while not self.ended:
-            self._news.clear()
-            try:
-                async with asyncio.timeout(QUIET):
-                    await self._news.wait()
-            except TimeoutError:
+            seen = _without_motion(self.text)
+            await asyncio.sleep(QUIET)
+            if seen == _without_motion(self.text):
                 return
 
     @property
@@ -155,18 +159,22 @@ async def chat_screen(
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "nanobot", "agent", *arguments,
         stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
-        env={"TERM": "xterm-256color", "XTERM_VERSION": "pyte", **known},  # it cuts long lines too
+        env={"TERM": "xterm-256color", **known},
     )  # fmt: skip
     os.close(theirs)
     screen = ChatScreen(process, ours, size)
     try:
         yield screen
     finally:
-        asyncio.get_running_loop().remove_reader(ours)
         with suppress(ProcessLookupError):
-            process.terminate()
+            os.killpg(process.pid, signal.SIGKILL)
         await process.wait()
+        asyncio.get_running_loop().remove_reader(ours)
         os.close(ours)
+
+
+def _without_motion(text: str) -> str:
+    return re.sub("[\u2800-\u28ff]|[0-9]+ s", "", text)
 
 
 def _picture(screen: pyte.Screen) -> Text:
@@ -174,9 +182,9 @@ def _picture(screen: pyte.Screen) -> Text:
     lines = []
     for row in range(filled[-1] + 1 if filled else 0):
         line = Text()
-        for column in range(screen.columns):
-            cell = screen.buffer[row][column]
-            line.append(cell.data, _style(cell))
+        cells = [screen.buffer[row][column] for column in range(screen.columns)]
+        for style, run in groupby(cells, _style):
+            line.append("".join(cell.data for cell in run), style)
         line.rstrip()
         lines.append(line)
     return Text("\n").join(lines)

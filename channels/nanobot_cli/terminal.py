@@ -34,10 +34,10 @@ from nanobot_cli.keys import end_on_failures_and_signals, key_bindings, quiet_ke
 from nanobot_cli.screen import PROMPT, Surface
 from nanobot_cli.screen import Output as TerminalOutput
 from nanobot_cli.switching import COMMANDS, Switching
-from nanobot_cli.text import Question, one_line, question_of
+from nanobot_cli.text import Question, one_line, question_of, wrap_text
 from nanobot_cli.transcript import Transcript
 from nanobot_cli.typed import Pastes, describe_files, open_history, read_attachments
-from nanobot_cli.waiting import StatusLine, Waiting, greet
+from nanobot_cli.waiting import LONGEST, StatusLine, Waiting, greet
 from nanobot_cli.wire import (
     Accepted,
     AgentMessage,
@@ -256,10 +256,12 @@ class Terminal:
     def _render_wait(self, width: int) -> Iterator[tuple[str, str]]:
         if self._questions:
             yield "fg:ansicyan", self._questions[0][0].keys
-        elif self._busy.is_set():
-            yield "dim", f"{self._frame} {self._describe_wait(width - 3)}"
-        elif self._postponed:
-            yield "dim", one_line(self._postponed, width - 1)
+        elif self._busy.is_set() or self._postponed:
+            busy = self._busy.is_set()
+            text = self._describe_wait(width - 3) if busy else one_line(self._postponed, LONGEST)
+            first, *others = wrap_text(text, width - 3).split("\n")
+            yield "dim", f"{self._frame} {first}" if busy else first
+            yield from (("dim", f"  {line}") for line in others)
 
     def _describe_wait(self, width: int) -> str:
         """Return the thing that the person waits for, with the key that stops it if that fits."""

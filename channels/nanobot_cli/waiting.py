@@ -14,6 +14,8 @@ from nanobot_cli.wire import Delta, Output, Reading, Reply, Taken, Tool, ToolDon
 _PENDING = "waiting"
 _ASKED = "waiting for the model"
 _MODEL_WIDTH = 40
+LONGEST = 200
+"""Most characters of an outage."""
 
 _BUILT_IN = "built-in offline model"
 _ABOUT_OFFLINE = (
@@ -55,14 +57,16 @@ class Waiting:
                 self._end_tool(event.hint)
 
     def describe(self, width: int) -> str:
-        """Return a line of at most `width` characters, such as `web_fetch example.org 12 s`."""
+        """Return a text such as `web_fetch example.org 12 s`. Only an outage may be longer than
+        `width`, as its end tells the time of the next try."""
         text, since, more = self._text, self._since, ""
         if self._tools:
             (text, since), *others = self._tools
             more = f" +{len(others)}" if others else ""
         seconds = int(self._clock.monotonic() - since)
-        counts = seconds and (self._tools or self._counts)
-        end = more + (f" {seconds} s" if counts else "")
+        if not (self._tools or self._counts):
+            return one_line(text, LONGEST)
+        end = more + (f" {seconds} s" if seconds else "")
         return one_line(text, max(1, width - len(end))) + end
 
     def _set(self, text: str, *, counts: bool = True) -> None:

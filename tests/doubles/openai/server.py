@@ -109,6 +109,11 @@ class FakeOpenAI:
         """The address for clients, including `/v1`."""
         return f"http://127.0.0.1:{self._port}/v1"
 
+    @property
+    def port(self) -> int:
+        """The port of its address."""
+        return self._port
+
     def then(self, *steps: Scripted) -> None:
         """Add to the end of the script."""
         self._script += steps
@@ -126,9 +131,14 @@ class FakeOpenAI:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        await self.stop()
+
+    async def stop(self) -> None:
+        """Stop serving."""
         self._closing.set()
-        if self._served is not None:
-            await self._served.stop()
+        served, self._served = self._served, None
+        if served is not None:
+            await served.stop()
 
     async def _handle(self, http: web.Request) -> web.StreamResponse:
         raw = await http.read()
