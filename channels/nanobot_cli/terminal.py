@@ -224,8 +224,9 @@ class Terminal:
             self._say(f"/continue {chosen.key}")
 
     def _go_to(self, key: str) -> None:
+        left = self._session.removeprefix("cli:")
+        self._questions = deque((one.move_to(left), began) for one, began in self._questions)
         self._session, self._over, self._is_new, self._temporary = key, None, False, None
-        self._questions.clear()
         self._switching.note_use(key)
         self._unwatch_gateway()
         try:
@@ -313,9 +314,8 @@ class Terminal:
         if self._questions and not was_seen:
             self._transcript.line("The question arrived while you were typing. Answer it again.")
             return
-        if self._questions:
-            self._questions.popleft()
-        self._say(value)
+        chat = self._questions.popleft()[0].said.chat if self._questions else ""
+        self._say(value, session=f"cli:{chat}" if chat else "")
 
     def _send_message(self, typed: str, files: Sequence[tuple[str, bytes]]) -> None:
         """Send a message that answers no question. During a turn it is queued."""
@@ -337,8 +337,9 @@ class Terminal:
             self._surface.print_words(f"{typed}{describe_files(files)}")
             self._say(text, files)
 
-    def _say(self, text: str, files: Sequence[tuple[str, bytes]] = ()) -> str:
-        """Send a text and return its id, or an empty one after an error."""
+    def _say(self, text: str, files: Sequence[tuple[str, bytes]] = (), *, session: str = "") -> str:
+        """Send a text, to this or another conversation, and return its id, or an empty one after
+        an error."""
         self._over, self._is_new, message_id = None, False, ""
         if not self._gateway.waiting:
             self._waiting.begin()
@@ -346,7 +347,7 @@ class Terminal:
         try:
             earlier = self._temporary.said if self._temporary else ()
             message_id = self._gateway.send_message(
-                text, self._session, stream=True, files=files, earlier=earlier
+                text, session or self._session, stream=True, files=files, earlier=earlier
             )
             self._transcript.note_sent(message_id, text)
             if self._temporary:

@@ -50,6 +50,10 @@ class Question(NamedTuple):
                 return choice.value
         return None
 
+    def move_to(self, chat: str) -> Question:
+        """Return the question after its person has left its `chat`."""
+        return self._replace(said=self.said._replace(chat=self.said.chat or chat))
+
     @property
     def keys(self) -> str:
         """The possible answers, on one line."""

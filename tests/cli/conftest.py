@@ -127,7 +127,9 @@ class FakeGateway:
         """Allow the answer."""
         self._loop.call_soon_threadsafe(self._held[operation].set)
 
-    def announce(self, text: str, *choices: tuple[str, str], event_name: str = "message") -> None:
+    def announce(
+        self, text: str, *choices: tuple[str, str], event_name: str = "message", chat: str = ""
+    ) -> None:
         """Send an event that answers no request, when there is a watcher."""
         assert self._is_watched.wait(PATIENCE), "nobody watches"
         for watch_id, connection in self._watchers:
@@ -136,6 +138,7 @@ class FakeGateway:
                 "id": watch_id,
                 "text": text,
                 "choices": _buttons(choices),
+                "chat": chat,
             }
             self._loop.call_soon_threadsafe(connection.send, event)
 

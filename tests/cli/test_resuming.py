@@ -13,7 +13,7 @@ from nanobot_cli.conversations import Conversation, ConversationList, LastConver
 from nanobot_cli.picker import render_entry
 from nanobot_cli.text import columns
 from tests.cli.support import Nanobot
-from tests.cli.test_terminal import Chat, chat
+from tests.cli.test_terminal import PATIENCE, Chat, chat
 
 __all__ = ["chat"]
 pytestmark = pytest.mark.process
@@ -156,6 +156,35 @@ def test_nobody_leaves_a_conversation_whose_turn_runs(chat: Chat, gateway: Any) 
             screen.type(f"{command}\r")
             screen.wait_for("Wait for the answer, or stop it with Ctrl-C.")
     assert gateway.said == [("cli:direct", "hang on")]
+
+
+def test_a_question_of_another_conversation_is_answered_there(chat: Chat, gateway: Any) -> None:
+    with chat("-s", "cli:work") as screen:
+        screen.wait_for(">")
+        choices = ("Approve", "/approve C1"), ("Deny", "/deny C1")
+        gateway.announce("May I do it?", *choices, chat="direct")
+        screen.wait_for("In another conversation:")
+        screen.wait_for("May I do it?")
+        screen.type("y\r")
+        assert gateway.arrived.get(timeout=PATIENCE) == "/approve C1"
+    assert gateway.said == [("cli:direct", "/approve C1")]
+
+
+@pytest.mark.usefixtures("conversations")
+def test_an_open_question_is_still_answered_where_it_was_asked(chat: Chat, gateway: Any) -> None:
+    with chat() as screen:
+        screen.wait_for(">")
+        screen.type("one\r")
+        screen.wait_for("echo: one")
+        gateway.announce("May I do it?", ("Approve", "/approve C1"), ("Deny", "/deny C1"))
+        screen.wait_for("May I do it?")
+        screen.type("/new\r")
+        screen.wait_for("New conversation.")
+        screen.wait_for("In another conversation:")
+        screen.type("n\r")
+        assert gateway.arrived.get(timeout=PATIENCE) == "one"
+        assert gateway.arrived.get(timeout=PATIENCE) == "/deny C1"
+    assert gateway.said[-1] == ("cli:direct", "/deny C1")
 
 
 @pytest.mark.usefixtures("conversations")
