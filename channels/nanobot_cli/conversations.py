@@ -22,6 +22,8 @@ _OWN = ("cli", "web")
 """The channels whose conversations continue here. Others are copied with `/continue`."""
 _CHANNELS = {"cli": "terminal", "web": "page", "telegram": "Telegram", "whatsapp": "WhatsApp"}
 _MOST = 200
+_BEFORE = 16
+"""Characters that are shown before the first word of a hit."""
 
 Ask = Callable[[str, Mapping[str, object]], object]
 """Runs an operation of the gateway. Raises `NanobotError`."""
@@ -118,7 +120,7 @@ class ConversationList:
             return
         known = set[str]()
         for one in _records(data, "hits"):
-            title, snippet = str(one.get("title") or ""), str(one.get("snippet") or "")
+            title, snippet = str(one.get("title") or ""), _begin_at_words(one)
             key, at = str(one.get("key") or ""), str(one.get("at") or "")
             if key not in known and is_session_key(key):
                 known.add(key)
@@ -177,6 +179,16 @@ class TemporaryChat:
         if reply.text.strip():
             answer = {"role": "assistant", "text": reply.text, "origin": reply.origin}
             self.said.append(answer)
+
+
+def _begin_at_words(hit: Mapping[str, object]) -> str:
+    """Return the snippet of a hit, from shortly before the first of the words: a narrow terminal
+    shows only its beginning."""
+    snippet, marks = str(hit.get("snippet") or ""), hit.get("marks")
+    first = marks[0] if isinstance(marks, list) and marks else [0]
+    at = first[0] if isinstance(first, list) and first and isinstance(first[0], int) else 0
+    start = snippet.rfind(" ", 0, max(0, at - _BEFORE)) + 1 if at > _BEFORE else 0
+    return f"…{snippet[start:]}" if start else snippet
 
 
 def _records(data: object, key: str) -> Sequence[Mapping[str, object]]:

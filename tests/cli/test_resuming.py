@@ -229,6 +229,23 @@ def test_an_unusable_file_means_the_default_conversation(tmp_path: Path, kept: s
     LastConversation(tmp_path / "none" / "file").write("cli:new")
 
 
+@pytest.mark.parametrize(
+    ("marks", "shown"),
+    [
+        ([[41, 45]], "…jumps over the lazy boat at nine"),
+        ([[4, 9]], "the quick brown fox jumps over the lazy boat at nine"),
+        ([], "the quick brown fox jumps over the lazy boat at nine"),
+        ([["?"]], "the quick brown fox jumps over the lazy boat at nine"),
+    ],
+)
+def test_a_hit_begins_shortly_before_its_word(marks: list[Any], shown: str) -> None:
+    snippet = "the quick brown fox jumps over the lazy boat at nine"
+    hit = {"key": "cli:a", "at": "", "snippet": snippet, "marks": marks}
+    known = ConversationList(lambda *_: {"hits": [hit], "conversations": []})
+    (found,) = known.find("boat").page
+    assert found.hit == shown
+
+
 def test_a_new_key_is_never_used_before() -> None:
     used = {"cli:261121-1200", "cli:261121-1200-3"}
 
