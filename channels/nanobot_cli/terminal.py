@@ -1,9 +1,7 @@
 """The chat at a terminal. The person can type while a turn runs.
 
 A message typed then goes to the gateway at once: it joins the turn, is a command, or answers the
-open question. Only one question is open at a time, so a `y` means the visible question. It counts
-only if its line was begun while the question was visible. A `y` to a closed question also goes to
-the gateway, which replies that it is closed, until the next message or reply.
+open question (`Questions`).
 
 One loop in one thread reads the keyboard and the gateway, so no line of the protocol or the screen
 is torn. An error ends the exchange, never the chat."""
@@ -13,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections import deque
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import count
@@ -31,10 +28,12 @@ from nanobot.errors import NanobotError
 from nanobot_cli.completion import ChatCompleter, ChatPrompt, list_models, read_commands
 from nanobot_cli.conversations import Conversation, LastConversation, TemporaryChat
 from nanobot_cli.keys import end_on_failures_and_signals, key_bindings, quiet_keyboard
+from nanobot_cli.markdown import wrap_lines
+from nanobot_cli.questions import Questions
 from nanobot_cli.screen import PROMPT, Surface
 from nanobot_cli.screen import Output as TerminalOutput
 from nanobot_cli.switching import COMMANDS, Switching
-from nanobot_cli.text import Question, one_line, question_of, wrap_text
+from nanobot_cli.text import one_line, question_of, wrap_text
 from nanobot_cli.transcript import Transcript
 from nanobot_cli.typed import Pastes, describe_files, open_history, read_attachments
 from nanobot_cli.waiting import LONGEST, StatusLine, Waiting, greet
@@ -59,6 +58,7 @@ LEAVING = frozenset({"exit", "quit", "/exit", "/quit"})
 
 _STATUS = "status.conversation"
 _BUSY = "Wait for the answer, or stop it with Ctrl-C. Then try again."
+_SWITCHES = ("/new", "/resume")
 _TEMPORARY = "This chat is temporary: nothing of it is stored. To leave it, type /new or /resume."
 _KEYS = "/help · @file attaches · !cmd runs · Alt-Enter: new line · Ctrl-D: leave"
 _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
@@ -100,13 +100,9 @@ class Terminal:
         self._stopping = self._leaving = self._looking_back = False
         self._is_new = False
         """True if the person has begun this conversation and sent nothing."""
-        self._questions: deque[tuple[Question, bool]] = deque()
-        """The unanswered questions, each with True if it came while a message was pending."""
-        self._shown: Question | None = None
-        self._over: Question | None = None
-        """The last message, if it is a closed question."""
-        self._was_seen = False
-        """True if the current line was begun while the open question was visible."""
+        self._questions = Questions(self._show_question)
+        self._hint = ""
+        """The reason why the typed line was not sent."""
 
     def run(self) -> None:
         """Chat until the person leaves."""
@@ -194,12 +190,10 @@ class Terminal:
     def _switch(self, text: str) -> bool:
         """Handle a line that goes to another conversation. Return False for any other line."""
         (command, _, words), chosen = text.partition(" "), self._switching.take_offered(text)
-        if command not in ("/new", "/resume") and chosen is None:
+        if command not in _SWITCHES and chosen is None:
             return False
         self._surface.print_words(text)
-        if self._gateway.waiting:
-            self._transcript.line(_BUSY)
-        elif chosen is not None:
+        if chosen is not None:
             self._continue(chosen)
         elif command == "/new" and self._is_new:
             self._transcript.line("This conversation is new already.")
@@ -224,9 +218,8 @@ class Terminal:
             self._say(f"/continue {chosen.key}")
 
     def _go_to(self, key: str) -> None:
-        left = self._session.removeprefix("cli:")
-        self._questions = deque((one.move_to(left), began) for one, began in self._questions)
-        self._session, self._over, self._is_new, self._temporary = key, None, False, None
+        self._questions.leave(self._session.removeprefix("cli:"))
+        self._session, self._is_new, self._temporary = key, False, None
         self._switching.note_use(key)
         self._unwatch_gateway()
         try:
@@ -255,8 +248,10 @@ class Terminal:
         return [*answer, *((style, text + "\n") for style, text in below), ("bold", PROMPT)]
 
     def _render_wait(self, width: int) -> Iterator[tuple[str, str]]:
-        if self._questions:
-            yield "fg:ansicyan", self._questions[0][0].keys
+        if self._hint:
+            yield from (("fg:ansiyellow", line) for line in wrap_lines(self._hint, width - 1))
+        elif self._questions.open:
+            yield "fg:ansicyan", self._questions.open.keys
         elif self._busy.is_set() or self._postponed:
             busy = self._busy.is_set()
             text = self._describe_wait(width - 3) if busy else one_line(self._postponed, LONGEST)
@@ -281,14 +276,18 @@ class Terminal:
 
     def _send(self, buffer: Buffer) -> None:
         """Handle Enter."""
-        text, was_seen = buffer.text, self._was_seen
-        asked = self._questions[0][0] if self._questions else self._over
-        value = asked.answer(text) if asked else None
+        text, self._hint = buffer.text, ""
+        value = self._questions.value_of(text)
         if text.strip().lower() in LEAVING:
             get_app().exit(exception=EOFError)
         elif value is not None:
+            chat = self._questions.take_answer()
             self._clear(buffer)
-            self._answer(value, text, was_seen=was_seen)
+            self._answer(value, text, chat)
+        elif self._gateway.waiting and self._has_to_wait(text.strip()):
+            buffer.append_to_history()
+            self._clear(buffer)
+            self._refuse(_BUSY)
         elif (files := self._read_files(text)) is not None:
             buffer.append_to_history()
             self._clear(buffer)
@@ -298,24 +297,34 @@ class Terminal:
 
     def _clear(self, buffer: Buffer) -> None:
         buffer.reset()
-        self._leaving, self._was_seen = False, True
+        self._leaving, self._questions.was_seen = False, True
+
+    def _has_to_wait(self, text: str) -> bool:
+        """Return True if a line can't be sent during a turn."""
+        return text.partition(" ")[0] in _SWITCHES or (self._temporary and text != "/stop") or False
+
+    def _refuse(self, reason: str) -> None:
+        """Show why the typed line is not sent, until something is typed."""
+        self._hint = reason if self._surface.moves else ""
+        if not self._surface.moves:
+            self._surface.line_was_typed()
+            self._transcript.line(reason, "yellow")
 
     def _read_files(self, text: str) -> Sequence[tuple[str, bytes]] | None:
         """Return the files that a message names, or None if they can't be sent."""
         try:
             return read_attachments(text, Path.cwd())
         except NanobotError as error:
-            self._transcript.print_error(str(error), error.hint)
+            self._refuse(f"{error}\n{error.hint}".strip())
             return None
 
-    def _answer(self, value: str, text: str, *, was_seen: bool) -> None:
-        """Answer the open question, or the closed one on the screen."""
+    def _answer(self, value: str, text: str, chat: str | None) -> None:
+        """Answer a question of a chat (empty: this one). None: the person has not seen it."""
         self._surface.print_words(text)
-        if self._questions and not was_seen:
+        if chat is not None:
+            self._say(value, session=f"cli:{chat}" if chat else "")
+        else:
             self._transcript.line("The question arrived while you were typing. Answer it again.")
-            return
-        chat = self._questions.popleft()[0].said.chat if self._questions else ""
-        self._say(value, session=f"cli:{chat}" if chat else "")
 
     def _send_message(self, typed: str, files: Sequence[tuple[str, bytes]]) -> None:
         """Send a message that answers no question. During a turn it is queued."""
@@ -327,9 +336,6 @@ class Terminal:
             self._surface.line_was_typed()
             self._stopping = True
             self._say(text)
-        elif self._gateway.waiting and self._temporary:
-            self._surface.line_was_typed()
-            self._transcript.line(_BUSY)
         elif self._gateway.waiting:
             if message_id := self._say(text, files):
                 self._transcript.queue(message_id, f"{typed}{describe_files(files)}")
@@ -340,7 +346,8 @@ class Terminal:
     def _say(self, text: str, files: Sequence[tuple[str, bytes]] = (), *, session: str = "") -> str:
         """Send a text, to this or another conversation, and return its id, or an empty one after
         an error."""
-        self._over, self._is_new, message_id = None, False, ""
+        self._is_new, message_id = False, ""
+        self._questions.forget_closed()
         if not self._gateway.waiting:
             self._waiting.begin()
         self._unwatch_gateway()  # sending may replace the connection
@@ -371,9 +378,9 @@ class Terminal:
             self._surface.show_prompt()
 
     def _text_changed(self, buffer: Buffer) -> None:
-        self._leaving = False
+        self._leaving, self._hint = False, ""
         if not buffer.text:
-            self._was_seen = True
+            self._questions.was_seen = True
 
     def _watch_gateway(self) -> None:
         if (gateway := self._gateway.fileno()) >= 0:
@@ -416,7 +423,8 @@ class Terminal:
             case AgentMessage():
                 self._hear(event)
             case Closed():
-                self._close(event)
+                if self._questions.close(event):
+                    transcript.line(event.text, "dim")
             case Refused():
                 transcript.print_error(event.error, event.hint, event.id)
             case Reply():
@@ -431,7 +439,7 @@ class Terminal:
         self._looking_back = is_from_absence
 
     def _end_turn(self, reply: Reply) -> None:
-        self._over = None
+        self._questions.forget_closed()
         self._status.end_turn(reply)
         if self._temporary:
             self._temporary.note_reply(reply)
@@ -446,23 +454,13 @@ class Terminal:
     def _hear(self, said: AgentMessage) -> None:
         """Show a message, or queue it if it is a question."""
         question = None if said.at else question_of(said)
-        self._over = None
+        self._questions.forget_closed()
         if question is None:
             self._transcript.print_message(said, self._clock.now())
             if not self._gateway.waiting:  # a late answer
                 get_app().create_background_task(self._refresh_status())
         else:
-            self._questions.append((question, self._gateway.waiting))
-            self._show_question()
-
-    def _close(self, closed: Closed) -> None:
-        """Remove a question that was answered in another place or dropped. Print that only if it
-        was open and visible."""
-        left = deque(one for one in self._questions if one[0].yes not in closed.choices)
-        if len(left) < len(self._questions) and self._questions[0] not in left:
-            self._transcript.line(closed.text, "dim")
-            self._over = self._questions[0][0]
-        self._questions = left
+            self._questions.add(question, in_turn=self._gateway.waiting)
 
     def _settle(self) -> None:
         """Update the prompt."""
@@ -473,9 +471,8 @@ class Terminal:
             self._stopping = False
             self._transcript.rest()
             get_app().create_background_task(self._refresh_status())
-            # The turn's questions end with it. Those of subagents and other turns stay.
-            self._questions = deque(one for one in self._questions if not one[1])
-        self._show_question()
+            self._questions.end_turn()
+        self._questions.show()
         if not self._busy.is_set():
             self._surface.show_prompt()
 
@@ -487,11 +484,7 @@ class Terminal:
                 self._status.facts = facts
                 self._surface.redraw()
 
-    def _show_question(self) -> None:
-        """Show the open question, once."""
-        question = self._questions[0][0] if self._questions else None
-        if question is not None and question is not self._shown:
-            self._transcript.print_message(question.said, self._clock.now())
-            self._was_seen = not get_app().current_buffer.text
-            self._surface.show_prompt()
-        self._shown = question
+    def _show_question(self, said: AgentMessage) -> bool:
+        self._transcript.print_message(said, self._clock.now())
+        self._surface.show_prompt()
+        return not get_app().current_buffer.text

@@ -185,7 +185,7 @@ class Transcript:
     def print_error(self, error: str, hint: str, message_id: str = "") -> None:
         """Print that the gateway rejected a message, or went away."""
         self._turns.pop(message_id, None)
-        self._end_answer()
+        self.keep()
         self._place(message_id)
         self.line(f"{error}\n{hint}".strip(), "red")
 

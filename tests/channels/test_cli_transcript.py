@@ -17,6 +17,7 @@ from nanobot_cli.wire import (
     Delta,
     Note,
     Output,
+    Refused,
     Reply,
     Taken,
     Tool,
@@ -68,6 +69,8 @@ def tell(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
                     transcript.reply(event)
                 case AgentMessage():
                     transcript.print_message(event, datetime(2026, 3, 2, tzinfo=UTC))
+                case Refused():
+                    transcript.print_error(event.error, event.hint, event.id)
                 case Note():
                     transcript.note(event.text)
                 case Accepted():
@@ -146,6 +149,12 @@ def test_a_question_does_not_wait_and_the_answer_goes_on(tell: Script) -> None:
     asked = (Choice("Approve", "/approve A"), Choice("Deny", "/deny A"))
     tell(Delta("1", "one "))
     assert tell(AgentMessage("1", "May I?", choices=asked)) == "one\nMay I?\n"
+    assert tell(Delta("1", "two"), Reply("1", "one two", "t1")) == "\ntwo\n"
+
+
+def test_an_error_during_an_answer_does_not_print_it_again(tell: Script) -> None:
+    tell(Delta("1", "one "))
+    assert tell(Refused("9", "not today", "Try tomorrow.")) == "one\nnot today\nTry tomorrow.\n"
     assert tell(Delta("1", "two"), Reply("1", "one two", "t1")) == "\ntwo\n"
 
 

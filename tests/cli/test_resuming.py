@@ -147,14 +147,16 @@ def test_a_terminal_without_a_cursor_shows_numbers(chat: Chat, gateway: Any) -> 
 
 
 @pytest.mark.usefixtures("conversations")
-def test_nobody_leaves_a_conversation_whose_turn_runs(chat: Chat, gateway: Any) -> None:
+@pytest.mark.parametrize("command", ["/new", "/resume"])
+def test_nobody_leaves_a_conversation_whose_turn_runs(
+    chat: Chat, gateway: Any, command: str
+) -> None:
     with chat() as screen:
         screen.wait_for(">")
         screen.type("hang on\r")
         screen.wait_for("so far")
-        for command in ("/new", "/resume"):
-            screen.type(f"{command}\r")
-            screen.wait_for("Wait for the answer, or stop it with Ctrl-C.")
+        screen.type(f"{command}\r")
+        screen.wait_for("Wait for the answer, or stop it with Ctrl-C.")
     assert gateway.said == [("cli:direct", "hang on")]
 
 
