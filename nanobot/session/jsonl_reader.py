@@ -52,7 +52,7 @@ from nanobot.session.records import (
     with_marks,
 )
 from nanobot.session.session import Contents, SessionInfo
-from nanobot.session.titles import first_words, read_title
+from nanobot.session.titles import first_words, read_title, strip_markdown
 from nanobot.tasks import pace
 from nanobot.text import shorten
 
@@ -360,7 +360,7 @@ def find_last_words(lines: list[bytes], gone: list[Retraction]) -> tuple[datetim
         said, last = said or message.timestamp, message.seq if last < 0 else last
         spoken = message.from_person or message.role == "assistant"
         if spoken and not preview and not any(one.covers(message) for one in gone):
-            preview = shorten(message.content, _PREVIEW)
+            preview = shorten(strip_markdown(message.content[: 4 * _PREVIEW]), _PREVIEW)
         if said and preview:
             break
     return said, preview, max(0, last)

@@ -45,9 +45,14 @@ def first_words(message: Message) -> str:
 
 def plain_line(text: str) -> str:
     """Return Markdown as one short line of plain text."""
+    return shorten(clean(strip_markdown(text)), LONGEST_TITLE)
+
+
+def strip_markdown(text: str) -> str:
+    """Return short Markdown as its text. The time is quadratic in the length of a line."""
     for pattern, plain in _MARKDOWN:
         text = re.sub(pattern, plain, text)
-    return shorten(clean(text), LONGEST_TITLE)
+    return text
 
 
 def make_opening(messages: Iterable[Message], epoch_seq: int) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from nanobot.memory.analysis import content_words, language_of, outline, word_fo
 from nanobot.memory.search.database import STREAM_BITS
 from nanobot.memory.search.tool import cut_window
 from nanobot.session.records import JsonValue
+from nanobot.session.titles import strip_markdown
 
 _SNIPPET = 160
 """Characters."""
@@ -121,7 +122,7 @@ class _Readable:
 def make_snippet(text: str, words: Sequence[str]) -> tuple[str, list[tuple[int, int]]]:
     """Return the part of a text with most of the words in one line, and the places of the words."""
     text = " ".join(re.sub(_FILE, r"\1", text).split())
-    snippet = cut_window(text, _SNIPPET, words)
+    snippet = strip_markdown(cut_window(text, _SNIPPET, words))
     marks, low = list[tuple[int, int]](), snippet.lower()
     if len(low) != len(snippet):  # as for İ
         return snippet, marks
