@@ -86,9 +86,10 @@ class Switching:
         for role, content in messages:
             text = clean(content)
             text = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
-            if role == "user":
+            if role == "user" and self._surface.moves:
                 self._surface.print_words(text)
-            else:
-                self._surface.leave_gap()
-                self._surface.print(render(text, self._surface.width))
+                continue
+            self._surface.leave_gap()
+            shown = f"> {text}" if role == "user" else render(text, self._surface.width)
+            self._surface.print(shown)
         self._surface.leave_gap()

@@ -60,7 +60,7 @@ def begin(home: Path, environment: dict[str, str], tmp_path: Path) -> Begin:
 def say(screen: Screen, text: str, answer: str) -> None:
     screen.type(f"{text}\r")
     screen.wait_for(answer)
-    screen.wait_for("tokens today")
+    screen.wait_for(">")
 
 
 def contents(home: Path, key: str) -> list[dict[str, Any]]:

@@ -140,7 +140,7 @@ def test_a_terminal_without_a_cursor_shows_numbers(chat: Chat, gateway: Any) -> 
         screen.type("/resume\r")
         assert "  2. The garden plan · " in screen.wait_for("type its number.")
         screen.type("2\r")
-        screen.wait_for("in the shed")
+        assert "> where is the spade?" in screen.wait_for("in the shed")
         screen.type("2\r")
         screen.wait_for("echo: 2")
     assert gateway.said == [("cli:garden", "2")]
