@@ -34,7 +34,7 @@ Holding = Callable[[str], AbstractAsyncContextManager[None]]
 class ConversationChanges:
     """The operations. `in_lane` runs a job after the present turn of a conversation, `holding`
     protects a scope from other workers, `refresh_index` drops deleted messages from the index, and
-    `forget_shown` those that only a channel keeps. `home` has the folder of the files."""
+    `forget_shown` from the files of channels. `home` has the folder of the files."""
 
     def __init__(
         self,

@@ -1,8 +1,8 @@
 """Known model servers: their names, addresses and peculiarities.
 
 Onboarding, doctor, the hints of errors and docs/models.md share this data. Other servers work too,
-if they have Chat Completions. Each address is the one that the provider documents for OpenAI's
-clients. Prices and sizes of models are not here, because they change."""
+if they have Chat Completions. Each provider documents its address for OpenAI's clients. Prices and
+sizes of models are not here, because they change."""
 
 from __future__ import annotations
 
