@@ -117,7 +117,7 @@ class Surface:
             self._held.append(text)
             return
         if self._at_prompt:
-            self.line_was_typed()
+            self.end_typed_line()
         elif self._left is not None:
             self._end_resizing()
         elif self._app is not None and drawn and self.moves:
@@ -129,12 +129,12 @@ class Surface:
 
     def leave_gap(self) -> None:
         """Separate the next text by a blank line."""
-        if self.moves and not self.ends_blank:
+        if not self.ends_blank:
             self.print("")
 
     def print_words(self, text: str) -> None:
         """Print a message of the person, unless the prompt has left it on the screen."""
-        self.line_was_typed()
+        self.end_typed_line()
         if not self.moves:
             return
         self.leave_gap()
@@ -146,10 +146,10 @@ class Surface:
         """Return `text` without the styles that the terminal should not get."""
         return self._unwanted.sub("", text) if self._unwanted else text
 
-    def line_was_typed(self) -> None:
+    def end_typed_line(self) -> None:
         """Handle Enter: a dumb terminal keeps the typed line."""
-        if self._at_prompt:
-            self._at_prompt = False
+        if not self.moves:
+            self._at_prompt, self.ends_blank = False, False
             _write("\n")
 
     def show_prompt(self) -> None:

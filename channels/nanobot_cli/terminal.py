@@ -307,7 +307,7 @@ class Terminal:
         """Show why the typed line is not sent, until something is typed."""
         self._hint = reason if self._surface.moves else ""
         if not self._surface.moves:
-            self._surface.line_was_typed()
+            self._surface.end_typed_line()
             self._transcript.line(reason, "yellow")
 
     def _read_files(self, text: str) -> Sequence[tuple[str, bytes]] | None:
@@ -331,9 +331,9 @@ class Terminal:
         text = self._pastes.unfold(typed)
         text = f"/run {text[1:].strip()}" if typed.startswith("!") else text
         if not text.strip():
-            self._surface.line_was_typed()
+            self._surface.end_typed_line()
         elif self._gateway.waiting and text.strip() == "/stop":
-            self._surface.line_was_typed()
+            self._surface.end_typed_line()
             self._stopping = True
             self._say(text)
         elif self._gateway.waiting:

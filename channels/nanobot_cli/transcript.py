@@ -77,7 +77,7 @@ class Transcript:
 
     def queue(self, message_id: str, text: str) -> None:
         """Show a message as queued until its turn takes it. A dumb terminal has it already."""
-        self._surface.line_was_typed()
+        self._surface.end_typed_line()
         if self._surface.moves:
             self._queued[message_id] = text
             self._surface.redraw()
