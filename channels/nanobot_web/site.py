@@ -35,6 +35,7 @@ from nanobot_web.assets import asset_address, assets
 from nanobot_web.extras import Extras
 from nanobot_web.live import Live
 from nanobot_web.markdown import to_html
+from nanobot_web.places import find_place, places_for
 from nanobot_web.sessions import LINK_SECONDS, SESSION_DAYS, Sessions, Visitor
 from nanobot_web.settings import WebSettings
 
@@ -79,18 +80,6 @@ class Route(Struct, frozen=True):
 
 Routes = Mapping[tuple[str, str], Route]
 """The routes by method and path."""
-
-NAVIGATION = (
-    ("/chat", "Chat", True),
-    ("/memory", "Memory", True),
-    ("/activity", "Activity", False),
-    ("/figures", "Statistics", False),
-    ("/jobs", "Jobs", False),
-    ("/people", "People", False),
-    ("/health", "Health", False),
-    ("/settings", "Settings", False),
-)
-"""The pages: path, name, and True if they are for everyone."""
 
 
 class PageError(NanobotError):
@@ -162,9 +151,11 @@ class Call:
         self, template: str, title: str, *, status: int = 200, **values: object
     ) -> web.Response:
         """Render a whole page."""
-        pages = [one for one in NAVIGATION if one[2] or self.visitor.is_owner]
         path, told = self.request.path, self.site.told.pop(self.visitor.session, ())
-        given = {"title": title, "pages": pages, "path": path, "told": told}
+        place, view = find_place(path)
+        given: dict[str, object] = {"title": title, "path": path, "told": told}
+        given["places"] = places_for(is_owner=self.visitor.is_owner)
+        given["place"], given["view"] = place, view
         return self.part(template, status=status, **given, **values)
 
     def part(self, template: str, *, status: int = 200, **values: object) -> web.Response:

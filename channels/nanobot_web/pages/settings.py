@@ -45,6 +45,11 @@ async def show_settings(call: Call) -> web.StreamResponse:
     )
 
 
+async def show_model(call: Call) -> web.StreamResponse:
+    about = await call.ask("status.conversation", key=f"web:{call.visitor.account}")
+    return call.page("model.html", "Model", about=about)
+
+
 async def edit_setting(
     call: Call, key: str = "", *, value: str | None = None, error: str = ""
 ) -> web.StreamResponse:
@@ -187,6 +192,7 @@ def _group_keys(
 
 ROUTES = {
     ("GET", "/settings"): Route(show_settings),
+    ("GET", "/settings/model"): Route(show_model),
     ("GET", "/settings/edit"): Route(edit_setting),
     ("POST", "/settings/plan"): Route(plan_change),
     ("POST", "/settings/apply"): Route(apply_change),

@@ -104,6 +104,12 @@ class PageKit:
         """Go to an address."""
         await self.page.goto(f"{self.web.base}{at}")
 
+    async def visit_view(self, place: str, view: str) -> None:
+        """Follow the link of a place, and then that of one of its views."""
+        await self.user.follow(place)
+        if view not in ("Model", "Turns"):  # the first ones
+            await self.user.follow(view)
+
     async def say(self, text: str) -> None:
         """Write a message in the open chat, and send it."""
         await self.user.write("Message", text)

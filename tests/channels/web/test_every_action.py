@@ -289,7 +289,7 @@ async def _search(kit: PageKit) -> None:
 
 async def _jobs(kit: PageKit) -> None:
     page, user = kit.page, kit.user
-    await user.follow("Jobs")
+    await kit.visit_view("Activity", "Jobs")
     await user.press(page.get_by_text("HEARTBEAT.md", exact=True))
     await expect(page.get_by_label("HEARTBEAT.md")).to_contain_text("look after the plants")
     await user.write("When", "every day at 8")
@@ -328,7 +328,7 @@ async def _helpers(kit: PageKit) -> None:
     chat = page.url
     await kit.say("ask a helper")
     await kit.gates["look around"].reached.wait()
-    await user.follow("Jobs")
+    await kit.visit_view("Activity", "Jobs")
     helper = page.get_by_role("listitem").filter(has_text="Scout")
     await expect(helper).to_contain_text("look around")
     await user.look()
@@ -336,7 +336,7 @@ async def _helpers(kit: PageKit) -> None:
     await user.press(helper.get_by_role("link"))
     await page.wait_for_url(chat)
     await expect(page.locator(".item.user")).to_contain_text(["ask a helper", "Scout"])
-    await user.follow("Jobs")
+    await kit.visit_view("Activity", "Jobs")
     await kit.expect_text("No subagents are running.")
 
 
@@ -347,7 +347,7 @@ async def _people(kit: PageKit) -> None:
         telegram.say("hello", user=number)
         await telegram.receive(1, number)
     codes = {one["name"]: one["code"] for one in (await kit.web.ask("pair.list"))["requests"]}
-    await user.follow("People")
+    await kit.visit_view("Settings", "People and channels")
     await expect(page.get_by_role("row").filter(has_text="telegram").first).to_contain_text(
         "running"
     )
@@ -392,7 +392,7 @@ async def _activity(kit: PageKit) -> None:
     await user.press(page.locator(".step summary"))
     await expect(page.get_by_label("Arguments")).to_contain_text("one")
     await user.look()
-    await user.follow("Log")
+    await user.follow("Log of this turn")
     await expect(page.get_by_label("Turn")).not_to_have_value("")
     await user.follow("Tool calls")
     await user.write("Tool", "cron.add")
@@ -412,7 +412,7 @@ async def _activity(kit: PageKit) -> None:
 
 async def _figures(kit: PageKit) -> None:
     page, user = kit.page, kit.user
-    await user.follow("Statistics")
+    await kit.visit_view("Activity", "Statistics")
     await user.press(page.get_by_text("Tokens, cache hits, and cost as a table"))
     await expect(page.locator("details tbody tr").first).to_be_visible()
     await user.follow("365 days")
@@ -425,7 +425,7 @@ async def _health(kit: PageKit) -> None:
     await kit.open("/chat/new")
     await kit.say("break")
     await expect(page.locator(".item.extra, .item.assistant").last).to_be_visible()
-    await user.follow("Health")
+    await kit.visit_view("Settings", "Health")
     await user.look()
     row = page.locator("tr").filter(has_text="break")
     name = await row.locator("th").inner_text()
@@ -433,7 +433,7 @@ async def _health(kit: PageKit) -> None:
     await kit.expect_text(f"{name} is being retried.")
     while not (await web.ask("queue.list"))["inbox"]:
         pass
-    await user.follow("Health")
+    await kit.visit_view("Settings", "Health")
     await user.button(f"Drop {name}")
     await kit.expect_text(f"{name} was dropped.")
     await kit.expect_text("Nothing is pending or failed.")
@@ -446,7 +446,7 @@ async def _health(kit: PageKit) -> None:
         pass
     (made,) = (await web.ask("backup.list"))["backups"]
     assert (web.home / "backups" / made["name"]).stat().st_size == made["bytes"]
-    await user.follow("Health")
+    await kit.visit_view("Settings", "Health")
     await kit.expect_text(made["name"])
     await user.follow("Run all checks")
     await expect(page.locator("tr", has_text="journal").first).to_contain_text("ok")
@@ -466,7 +466,9 @@ async def _sign_out(kit: PageKit) -> None:
 async def _settings(kit: PageKit) -> None:
     page, user, file = kit.page, kit.user, kit.web.home / "config.yaml"
     file.write_text(yaml.safe_dump(json.loads(file.read_text())))  # in lines, as people write it
-    await user.follow("Settings")
+    await kit.visit_view("Settings", "Model")
+    await user.look()
+    await user.follow("Advanced")
     await user.look()
     await user.press(page.get_by_role("link", name=re.compile("^tools ")))
     await user.look()

@@ -6,12 +6,12 @@ from pathlib import Path
 
 from playwright.async_api import Browser, Page, expect
 
-from nanobot_web.site import NAVIGATION
+from nanobot_web.places import PLACES
 from tests.channels.web.browser import browse
 from tests.channels.web.support import Web, serving
 
-PAGES = [at for at, _, _ in NAVIGATION]
-MOST_BYTES, MOST_REQUESTS = 80_000, 10
+PAGES = [view.path for place in PLACES for view in place.views]
+MOST_BYTES, MOST_REQUESTS = 120_000, 12
 
 
 async def _live(web: Web) -> None:

@@ -54,7 +54,8 @@ async def _unlink(clock: FakeClock, *scripts: Sequence[Mapping[str, object]]) ->
 
 
 async def _show_code(page: Page) -> None:
-    await page.get_by_role("link", name="People", exact=True).click()
+    await page.get_by_role("link", name="Settings", exact=True).click()
+    await page.get_by_role("link", name="People and channels", exact=True).click()
     await expect(page.get_by_role("row").filter(has_text="whatsapp")).to_contain_text("off")
     await page.get_by_role("button", name="Show the code to scan").click()
 
