@@ -376,3 +376,19 @@ async def test_when_the_gateway_is_killed_in_an_answer_the_terminal_goes_on_and_
         journey.look(screen)
         assert count(screen, "to the last one.") == 1
     assert [one.content for one in journey.stored] == ["Answer me", answer.text]
+
+
+async def test_in_a_pipe_each_line_is_a_message_and_answers_are_plain_text(
+    journey: Journey,
+) -> None:
+    journey.model.then(Answer("It is **blue**."), Answer("| a | b |\n|---|---|\n| 1 | 2 |"))
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "nanobot", "agent", env=journey.environ,
+        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    printed, _ = await process.communicate(b"What colour is the sky?\nA table\n")
+    assert process.returncode == 0
+    shown = printed.decode()
+    assert "\x1b" not in shown
+    assert shown.index("blue") < shown.index("1")
+    assert [one.content for one in journey.stored][::2] == ["What colour is the sky?", "A table"]
