@@ -71,9 +71,12 @@ class Surface:
         has_colours = self.moves and not os.environ.get("NO_COLOR")
         self._unwanted = None if has_colours else _COLOUR if self.moves else _SEQUENCE
         self._bar = _BAR if has_colours and _can_show(_BAR) else PROMPT
-        # xterm cuts lines that are too long for a narrower window. All others wrap them.
-        self._wraps = "XTERM_VERSION" not in os.environ and os.environ.get("TERM") != "linux"
+        # A few terminals cut the lines in a narrower window. All others wrap them.
+        cuts = (
+            bool({"XTERM_VERSION", "STY"} & os.environ.keys()) or os.environ.get("TERM") == "linux"
+        )
         self._keeps_widths = "TMUX" in os.environ
+        self._wraps = self._keeps_widths or not cuts
         self._drawn_size: Size | None = None
         self._seen_size: Size | None = None
         self._resizing: asyncio.TimerHandle | None = None
