@@ -108,8 +108,8 @@ class CliChannel:
         """Turns that go on later, whose requests have their reply."""
         self._core: ConnectionSlot[ChannelHost] = ConnectionSlot()
         self._telling = asyncio.Lock()
-        self._holding_files: set[str] = set()
-        """The messages whose files are on disk, by event id."""
+        self._has_files = True
+        """True if there may be files of unanswered messages, at first of an earlier process."""
 
     def oversee(self, overview: Overview) -> Mapping[str, Operation]:
         """See `nanobot.channel.Overseer`."""
@@ -269,18 +269,17 @@ class CliChannel:
         from nanobot_cli.uploads import Uploads, decode_files
 
         files = decode_files(request)
-        self._holding_files.add(event_id)
+        self._has_files = True
         now = host.clock.now().timestamp()
         return await asyncio.to_thread(Uploads(host.state_folder).keep, event_id, files, now)
 
-    async def _drop_files(self, event_ids: Iterable[str]) -> None:
+    async def _drop_files(self, event_ids: Sequence[str]) -> None:
         """Delete the files of answered messages."""
-        if answered := self._holding_files.intersection(event_ids):
+        if self._has_files and event_ids:
             from nanobot_cli.uploads import Uploads
 
-            self._holding_files -= answered
             folder = (await self._core.wait()).state_folder
-            await asyncio.to_thread(Uploads(folder).drop, answered)
+            self._has_files = await asyncio.to_thread(Uploads(folder).drop, event_ids)
 
     async def _is_unanswered(self, host: ChannelHost, event_id: str, waiter: _Listener) -> bool:
         """Return True if this process answers a message that is already stored: its reply is kept

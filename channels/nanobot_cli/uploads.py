@@ -54,12 +54,17 @@ class Uploads:
         except OSError as error:
             raise SendRefused("it no longer exists") from error
 
-    def drop(self, event_ids: Iterable[str]) -> None:
-        """Delete the files of answered messages. Best effort."""
-        for event_id in event_ids:
-            with suppress(OSError):
-                for path in self._folder.glob(f"{_id(event_id)}-*"):
+    def drop(self, event_ids: Iterable[str]) -> bool:
+        """Delete the files of answered messages. Return True if files are left. Best effort."""
+        answered = set(map(_id, event_ids))
+        left = False
+        with suppress(OSError):
+            for path in self._folder.iterdir():
+                if path.name.partition("-")[0] in answered:
                     path.unlink(missing_ok=True)
+                else:
+                    left = True
+        return left
 
     def _sweep(self, now: float) -> None:
         with suppress(OSError):

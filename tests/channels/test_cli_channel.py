@@ -123,8 +123,7 @@ class Core:
 
     @property
     def state_folder(self) -> Path:
-        assert self.folder is not None, "nothing is to be kept here"
-        return self.folder
+        return self.folder or Path("/none")  # nothing is kept there
 
     @property
     def is_folder_shared(self) -> bool:

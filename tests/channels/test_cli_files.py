@@ -44,6 +44,19 @@ async def test_a_file_is_on_disk_before_its_message_and_until_the_answer(tmp_pat
             await channel.fetch(message.media[0], 10)
 
 
+async def test_files_of_an_earlier_process_are_deleted_with_their_answer(tmp_path: Path) -> None:
+    core = Core(folder=tmp_path)
+    for number in ("1", "2"):
+        async with running(core) as channel:
+            await channel.chat(request(number, attached=attached(("x", b"x"))), Client())
+    async with running(core) as channel:
+        await channel.show_progress(end_turn("cli:1", outcome="stopped"))
+        first, second = (message.media[0] for message in core.published)
+        with pytest.raises(SendRefused):
+            await channel.fetch(first, 10)
+        assert await channel.fetch(second, 10) == b"x"
+
+
 async def test_a_reference_cannot_lead_out_of_the_folder(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("x")
     async with running(Core(folder=tmp_path)) as channel:
