@@ -74,6 +74,7 @@ def test_a_window_that_becomes_narrower_and_wider_shows_nothing_twice(
         window.wait_for("writing" if busy else "less")
         window.type(f"typed {LONG}end")
         window.wait_for("end")
+        window.wait_until_still()
         for columns in (40, 80, 33, 100, 60):
             window.resize(columns)
             if still:
@@ -81,8 +82,7 @@ def test_a_window_that_becomes_narrower_and_wider_shows_nothing_twice(
         window.wait_until_still()
         if busy:
             window.press("C-c", "C-c")
-            window.wait_for("stopped")
-        shown = text_of(window.lines(history=True))
+        shown = text_of(window.wait_for("stopped" if busy else "end", history=True))
     assert [shown.count(f"paragraph {number} ") for number in range(20)] == [1] * 20
     assert shown.count("typed word") == (not busy)
     for part in ("Title", "item one", "last") if busy else ("▌ say less",):

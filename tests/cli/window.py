@@ -40,11 +40,12 @@ class Window:
         options = [*(("-S", "-") if history else ()), *(("-e",) if styles else ())]
         return [line.rstrip() for line in self._run("capture-pane", "-p", *options).split("\n")]
 
-    def wait_for(self, text: str) -> list[str]:
-        """Return the screen as soon as one of its lines contains `text`."""
+    def wait_for(self, text: str, *, history: bool = False) -> list[str]:
+        """Return the screen, after what scrolled away with `history`, as soon as one of its lines
+        contains `text`."""
         deadline = time.monotonic() + PATIENCE
         while True:
-            lines = self.lines()
+            lines = self.lines(history=history)
             if any(text in line for line in lines):
                 return lines
             assert time.monotonic() < deadline, "not shown: " + "\n".join([text, *lines])
