@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from nanobot.errors import StorageError
 from nanobot.messages import Attachment, Message
 from nanobot.session.manager import SessionManager
 from nanobot.session.session import Session
-from nanobot.session.titles import plain_line
+from nanobot.session.titles import first_words, plain_line
 from tests.session.support import FailingDisk, Open, files_in, reply, say, texts, user
 
 KEY = "telegram:1"
@@ -47,6 +48,16 @@ async def turn(manager: SessionManager, *messages: Message | str, key: str = KEY
 def test_a_title_is_one_line_without_markdown(text: str, plain: str) -> None:
     assert plain_line(text) == plain
     assert len(plain_line(text)) <= 80
+
+
+@pytest.mark.parametrize(
+    "unit", ["\n", " ", " \n", "\n---", "|", "[", "[](", "***", "`a", "- ", "_"]
+)
+def test_a_hostile_beginning_does_not_stop_the_event_loop(unit: str) -> None:
+    begun = time.process_time()
+    first_words(user(f"a{(unit * 2_000)[:1_990]}b"))
+    plain_line(f"a{unit * 100_000}b")
+    assert time.process_time() - begun < 1
 
 
 async def test_the_title_is_the_first_message_with_words(managed: Open) -> None:
