@@ -11,7 +11,7 @@ from typing import cast, get_args
 
 from msgspec.structs import replace
 
-from nanobot.agent.intake import KEPT
+from nanobot.agent.intake import KEPT, strip_marks
 from nanobot.agent.loop import AgentLoop
 from nanobot.agent.turn_state import AgentParts
 from nanobot.bus.events import (
@@ -179,7 +179,7 @@ class ConversationCommands:
             return Answer("Add the new text of your last message: /edit TEXT")
         if self._parts.commands.match(text):
             raise NanobotError("You can't replace a message by a command.")
-        return await self._run_again(call, text)
+        return await self._run_again(call, strip_marks(text) if call.message.is_group else text)
 
     async def _run_again(self, call: CommandCall, text: str) -> Answer:
         """Undo the last turn, or the chosen one and all later ones, and answer its messages again,

@@ -173,9 +173,13 @@ def _introduce(inbound: InboundMessage) -> Iterator[str]:
 def _strip_marks(inbound: InboundMessage) -> str:
     """Return the text of a message. Other people's lines can't look like nanobot's own. A message
     that runs again keeps the lines that nanobot has added."""
-    if inbound.delivery.answers or not (inbound.is_group or inbound.forwarded_from):
-        return inbound.content
-    lines = re.split(_LINE_END, inbound.content)
+    is_own = inbound.delivery.answers or not (inbound.is_group or inbound.forwarded_from)
+    return inbound.content if is_own else strip_marks(inbound.content)
+
+
+def strip_marks(text: str) -> str:
+    """Return another person's text without lines that look like nanobot's."""
+    lines = re.split(_LINE_END, text)
     return "\n".join(without_brackets(line) if re.match(_MARK, line) else line for line in lines)
 
 

@@ -16,7 +16,7 @@ from nanobot.commands import Answer, Command, CommandCall, CommandRegistry
 from nanobot.memory.taint import origins_of
 from nanobot.messages import Message, ToolCall
 from nanobot.tasks import is_cancelled
-from nanobot.text import shorten
+from nanobot.text import clean, shorten
 from nanobot.tooling import ToolResult, TurnContext
 from nanobot.tooling.registry import ToolRegistry
 
@@ -80,11 +80,12 @@ class RunCommand:
         self._note_end(call, caller, result, self._parts.clock.monotonic() - begun)
         if result.is_error and result.trusted:  # it did not run
             return Answer(result.text)
-        now, text = self._parts.clock.now(), f"$ {command}\n{result.text}"
+        now, output = self._parts.clock.now(), fence(clean(result.text))
+        text = f"$ {command}\n{output}"
         session.add_message(
             Message("user", text, now, turn_id=caller.turn_id, origin=f"tool:{TOOL}", notice=RAN)
         )
-        return Answer(fence(result.text))
+        return Answer(output)
 
     def _begin(self, call: CommandCall) -> TurnContext:
         """Show that the command runs, and return its context."""
@@ -124,7 +125,7 @@ def _hint(call: CommandCall) -> str:
 
 
 def fence(output: str) -> str:
-    """Return a program's output as a code block in Markdown."""
+    """Return a program's clean output as a code block in Markdown, which no line of it ends."""
     longest = max((len(run) for run in output.split("\n") if set(run.strip()) == {"`"}), default=2)
     mark = "`" * max(3, longest + 1)
     return f"{mark}\n{output}\n{mark}"
