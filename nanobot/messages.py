@@ -169,6 +169,11 @@ class Message(Struct, frozen=True, gc=False):
         return "\n".join(filter(None, (self.content, *(one.line for one in self.media))))
 
     @property
+    def texts(self) -> tuple[str, ...]:
+        """All texts in which it may state something."""
+        return (self.text, *(call.arguments for call in self.tool_calls))
+
+    @property
     def own_words(self) -> str:
         """The text that the person of this conversation wrote themselves."""
         if self.role != "user" or self.origin not in {"", ATTACHED}:

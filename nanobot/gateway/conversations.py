@@ -170,7 +170,7 @@ class Conversations:
         left = [
             one
             for one in self._sessions.read_replaced(key, turn)
-            if not forgotten.hides_line(one.content, one.timestamp)
+            if not any(forgotten.hides_line(text, one.timestamp) for text in one.texts)
         ]
         return {
             "versions": [

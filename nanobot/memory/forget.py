@@ -381,8 +381,7 @@ class Forgetter:
         for info in pace(self._sessions.list_sessions()):
             if self._scopes.of_session(info.key, info.metadata) == scope:
                 for message in pace(self._sessions.read_window(info.key)):
-                    texts = (message.text, *(call.arguments for call in message.tool_calls))
-                    if any(map(sought.is_stated_by, texts)):
+                    if any(map(sought.is_stated_by, message.texts)):
                         yield source_message(info.key, message)
 
 

@@ -248,7 +248,9 @@ async def test_an_earlier_message_is_edited_with_all_that_followed(tmp_path: Pat
 
 async def test_what_was_forgotten_is_in_no_version(tmp_path: Path) -> None:
     desk = Desk()
-    async with running(tmp_path, ScriptedModel(author=lambda _: says("ok")), desk):
+    again = (says("ok"), says("ok"), says("ok"))
+    model = ScriptedModel(calls("probe", text="my locker code is 4711 9922"), says("ok"), *again)
+    async with running(tmp_path, model, desk, tools=(Probe(),)):
         await desk.ask("my locker code is 4711 9922")
         await desk.ask("/retry")
         await desk.ask("/forget locker code 4711 9922")
