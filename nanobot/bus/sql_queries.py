@@ -131,10 +131,11 @@ class SqlQueries(SqlStore):
         return [DayTimes(*row) for row in rows]
 
     async def find_mentions(self, name: re.Pattern[str]) -> frozenset[str]:
-        """Return matches of `name` in unanswered messages, running turns, and unsent replies."""
+        """Return matches of `name` in unanswered messages, running turns, unsent replies, and lines
+        that may not be in their file."""
         rows = await self._read(
             f"SELECT payload FROM inbox WHERE {OPEN_MESSAGES}"
-            " UNION ALL SELECT payload FROM step"
+            " UNION ALL SELECT payload FROM step UNION ALL SELECT lines FROM unfiled"
             f" UNION ALL SELECT payload FROM outbox WHERE {OPEN_PARTS}"
         )
         return frozenset(found for (payload,) in rows for found in name.findall(payload or ""))

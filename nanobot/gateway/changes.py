@@ -7,6 +7,7 @@ what it learned."""
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager
@@ -26,6 +27,10 @@ from nanobot.session.session import ARCHIVED, DELETED, PINNED, Session
 from nanobot.session.titles import LONGEST_TITLE, TITLE
 from nanobot.tasks import pace
 from nanobot.text import one_line, pluralize
+from nanobot.upkeep.retention import MEDIA_NAME
+
+_FILES = '"media":'
+"""In the journal while a message with files is answered, perhaps with the channel's names."""
 
 InLane = Callable[[str, Callable[[], Awaitable[None]]], Awaitable[None]]
 Holding = Callable[[str], AbstractAsyncContextManager[None]]
@@ -102,34 +107,39 @@ class ConversationChanges:
 
     async def _delete(self, session: Session, done: list[int]) -> None:
         await self._expect_idle(session.key)
-        messages, files = await asyncio.to_thread(self._count, session.key)
+        messages, files, last = await asyncio.to_thread(self._count, session.key)
         await self._journal.forget_conversation(session.key)  # first: a start restores its lines
         await self._sessions.delete(session)
         if files:
-            name = re.compile("|".join(map(re.escape, files)))
-            files -= await self._journal.find_mentions(name)
-            files = await asyncio.to_thread(remove_unused, self._home, files)
+            name = re.compile("|".join((_FILES, *map(re.escape, files))))
+            found = await self._journal.find_mentions(name)
+            before = last if _FILES in found else math.inf
+            files = await asyncio.to_thread(remove_unused, self._home, files - found, before)
         await self._forget_shown(session.key)
         await self._refresh_index()
         done += (messages, len(files))
 
-    def _count(self, key: str) -> tuple[int, set[str]]:
-        """Return the number of messages of a conversation, and the names of its files."""
-        messages, files = 0, set[str]()
+    def _count(self, key: str) -> tuple[int, set[str], float]:
+        """Return the number of messages of a conversation, the names of its files, and the time of
+        its last message."""
+        messages, files, last = 0, set[str](), 0.0
         for message in self._sessions.read_messages(key):
             messages += 1
-            files.update(one.file for one in message.media if one.file)
-        return messages, files
+            files.update(one.file for one in message.media if MEDIA_NAME.fullmatch(one.file))
+            last = message.timestamp.timestamp() if message.timestamp else last
+        return messages, files, last
 
 
-def remove_unused(home: Path, names: Collection[str]) -> set[str]:
-    """Remove these files of the media folder unless a conversation mentions them. Return the
-    names of the removed ones. Blocks."""
+def remove_unused(home: Path, names: Collection[str], before: float) -> set[str]:
+    """Remove these files of the media folder, if last used `before` that time, unless a
+    conversation mentions them. Return the names of the removed ones. Blocks."""
     left, sessions = set(names), home / "sessions"
     with storage_errors(sessions):
         for path in pace(sorted(sessions.rglob(f"*{SUFFIX}"))):
             content = path.read_bytes() if left else b""
             left = {name for name in left if name.encode() not in content}
-        for name in left:
-            (home / MEDIA / Path(name).name).unlink(missing_ok=True)
-    return left
+        paths = [path for name in left if (path := home / MEDIA / name).is_file()]
+        gone = [path for path in paths if path.stat().st_mtime <= before]
+        for path in gone:
+            path.unlink(missing_ok=True)
+    return {path.name for path in gone}

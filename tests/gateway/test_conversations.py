@@ -106,6 +106,42 @@ async def test_a_deleted_conversation_is_nowhere(tmp_path: Path) -> None:
     assert "conversations.delete" in (tmp_path / "logs" / "audit.jsonl").read_text()
 
 
+async def test_a_file_that_a_running_turn_uses_is_not_deleted(tmp_path: Path) -> None:
+    desk, gate = Desk(), Gate()
+    gate.opened.set()
+    desk.files = {"a": PNG}
+    model = ScriptedModel(author=lambda _: says("ok"), hold=gate)
+    async with running(tmp_path, model, desk):
+        await desk.answer_to(await desk.say("mine", media=(Media("a"),)))
+        gate.opened.clear()
+        gate.reached.clear()
+        event = await desk.say("mine, too", "2", media=(Media("a"),))
+        await gate.reached.wait()
+        assert (await desk.use("delete", key="fake:1"))["files"] == 0
+        gate.opened.set()
+        await desk.answer_to(event, "2")
+        assert len([*(tmp_path / "media").iterdir()]) == 1
+        assert (await desk.use("delete", key="fake:2"))["files"] == 1
+    assert [*(tmp_path / "media").iterdir()] == []
+
+
+async def test_a_conversation_with_hostile_names_of_files_is_deleted(tmp_path: Path) -> None:
+    names = ("/", "..", "\ud800", "a\0b", "x" * 100_000, "../config.yaml")
+    lines = [
+        json.dumps({"role": "user", "content": "zebra", "media": [{"file": name}]})
+        for name in names
+    ]
+    (tmp_path / "sessions").mkdir()
+    (tmp_path / "sessions" / "fake_1.jsonl").write_text("\n".join(lines) + "\n")
+    (tmp_path / "media").mkdir()
+    desk = Desk()
+    async with running(tmp_path, ScriptedModel(), desk):
+        deleted = await desk.use("delete", key="fake:1")
+        assert (deleted["messages"], deleted["files"]) == (6, 0)
+        assert await desk.find("zebra") == []
+    assert desk.forgotten
+
+
 async def test_a_channel_drops_what_it_keeps_of_a_deleted_conversation(tmp_path: Path) -> None:
     desk = Desk()
     async with running(tmp_path, ScriptedModel(says("the answer")), desk):
