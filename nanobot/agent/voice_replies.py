@@ -77,6 +77,8 @@ class VoiceReplies:
     ) -> tuple[Outgoing, ...]:
         """Return the voice message of a turn that answers `text`, if there is to be one. `messages`
         are the turn's: a lasting request to the model about its voice is staged on `session`."""
+        if inbound.is_temporary:  # the row and the sound would be stored
+            return ()
         wish, kept = _wish_in(messages), session.metadata.get(VOICE)
         if wish in ("on", "off", "auto"):
             kept = None if wish == "auto" else wish
@@ -175,7 +177,7 @@ class VoiceTool(Tool, Struct, frozen=True):
     arguments = VoiceArguments
 
     async def __call__(self, arguments: VoiceArguments, caller: TurnContext) -> ToolResult:
-        if not self.voice_replies.reaches(caller.channel):
+        if caller.is_temporary or not self.voice_replies.reaches(caller.channel):
             raise ToolError(
                 "this chat does not support voice messages", hint="Write the answer as text."
             )

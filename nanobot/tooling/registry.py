@@ -289,7 +289,8 @@ class ToolRegistry:
             problem = f"{error}\n{error.hint}" if error.hint else str(error)
             own = isinstance(error, CallRefused)
             return ToolResult(self._clean(problem, caller)[:MAX_RESULT], is_error=True, trusted=own)
-        logger.opt(exception=error).error("the tool {} crashed", call.name[:80])
+        shown = None if caller.is_temporary else error
+        logger.opt(exception=shown).error("the tool {} crashed", call.name[:80])
         text = f"{call.name[:80]} failed unexpectedly ({type(error).__name__}). Try another way"
         return ToolResult(self._clean(text, caller), is_error=True)
 

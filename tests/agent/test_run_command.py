@@ -41,9 +41,7 @@ async def test_the_output_is_the_answer_and_untrusted_content_of_the_next_prompt
     shown = "".join(event.text for event in channel.shown if isinstance(event, ToolOutput))
     assert shown == "tea\n```\n"
     before, question = (message.text for message in model.prompts[0].messages[-2:])
-    assert before.endswith(
-        f"{RAN}\n$ echo tea; echo '```'\n````\ntea\n```\n[exit code 0]\n````"
-    )
+    assert before.endswith(f"{RAN}\n$ echo tea; echo '```'\n````\ntea\n```\n[exit code 0]\n````")
     assert question.endswith("what is it?")
     ran, _, reply = read_stored(home)
     assert (ran.role, ran.origin, ran.from_person) == ("user", "tool:exec", False)

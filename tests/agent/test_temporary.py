@@ -15,7 +15,7 @@ import pytest
 from nanobot.bus.events import InboundMessage, TurnEnded
 from nanobot.channel.temporary import make_temporary
 from nanobot.clock import SystemClock
-from nanobot.errors import NanobotError, ProviderUnavailable
+from nanobot.errors import NanobotError, ProviderError, ProviderRejected, ProviderUnavailable
 from nanobot.testing import ScriptedModel, calls, fails, says
 from nanobot.testing.channel import FakeChannel
 from nanobot.tooling import Arguments, Risk, TurnContext
@@ -75,6 +75,18 @@ async def test_while_the_model_is_down_nothing_is_stored_either(tmp_path: Path) 
         await client.receive(1, "t1")
         assert find_words(tmp_path) == []
         del event
+    assert find_words(tmp_path) == []
+
+
+_ECHO = "invalid input: 'an aardvark'"
+
+
+@pytest.mark.parametrize("error", [ProviderRejected(_ECHO, status=400), ProviderUnavailable(_ECHO)])
+async def test_what_a_server_repeats_is_not_stored(tmp_path: Path, error: ProviderError) -> None:
+    client = Client()
+    async with running(tmp_path, ScriptedModel(fails(error)), client):
+        await client.send_temporary("an aardvark")
+        await client.receive(1, "t1")
     assert find_words(tmp_path) == []
 
 

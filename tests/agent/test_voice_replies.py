@@ -9,7 +9,7 @@ import pytest
 from nanobot.agent.media import MediaStore
 from nanobot.agent.notifier import MessageSplitter
 from nanobot.agent.voice_replies import VoiceReplies
-from nanobot.bus.events import InboundMessage, Media, OutboundPart
+from nanobot.bus.events import InboundMessage, Media, Origin, OutboundPart
 from nanobot.channel import Limits
 from nanobot.messages import Message, ToolCall
 from nanobot.security.sandbox import SandboxFinder
@@ -41,10 +41,15 @@ class Replies:
     async def _speak(self, words: str) -> bytes:
         return opus(content=words.encode())
 
-    def words(self, channel: str, *, wish: str = "", forwarded_from: str = "") -> list[str]:
+    def words(
+        self, channel: str, *, wish: str = "", forwarded_from: str = "", temporary: bool = False
+    ) -> list[str]:
         """Return the words of the answer's voice message."""
         place, now = (channel, "1", "7", "", "e1"), self._clock.now()
-        message = InboundMessage(*place, now, media=(RECORDING,), forwarded_from=forwarded_from)
+        forwarded, origin = forwarded_from, Origin(off_record=temporary)
+        message = InboundMessage(
+            *place, now, media=(RECORDING,), forwarded_from=forwarded, origin=origin
+        )
         call = ToolCall("1", "voice", f'{{"when": "{wish}"}}')
         messages = [Message("assistant", "", tool_calls=(call,))] if wish else []
         session, text = self.sessions[channel], "Good **morning**."
@@ -55,6 +60,13 @@ class Replies:
 @pytest.fixture
 def replies(tmp_path: Path) -> Replies:
     return Replies(tmp_path)
+
+
+def test_no_reply_in_a_temporary_chat_is_aloud_as_its_words_would_be_stored(
+    replies: Replies,
+) -> None:
+    assert replies.words("playing", wish="once", temporary=True) == []
+    assert replies.words("playing", wish="once") == ["Good morning."]
 
 
 def test_every_reply_is_aloud_where_that_is_set_and_the_chat_plays_it(replies: Replies) -> None:
