@@ -263,7 +263,7 @@ class Turns:
         # 15 s doubling to 5 min, and never earlier than the provider asked.
         pause = max(error.retry_after, pause_after(first.outages + 1, 15.0, 300.0))
         ids = [entry.id for entry in turn.entries]
-        postpone = partial(parts.journal.postpone, ids, now + pause, _stored_reason(turn, error))
+        postpone = partial(parts.journal.postpone, ids, now + pause, turn.reason_of(error))
         await parts.bus.until_stored(turn.inbound, postpone)
         is_owner = turn.scope == OWNER
         if not is_owner:
@@ -274,7 +274,7 @@ class Turns:
             waits.show_outage(error.reason, first.outages + 1, pause, later=True)
         entry = replace(
             turn.as_entry(),
-            reason=_stored_reason(turn, error),
+            reason=turn.reason_of(error),
             outages=first.outages + 1,
             stalls=_count_stalls(turn, error),
             not_before=now + pause,
@@ -284,8 +284,7 @@ class Turns:
 
     def _report_failure(self, turn: RunningTurn, error: Exception) -> Outcome:
         """Return the outcome for an error, and report the error to the owner."""
-        name = type(error).__name__
-        reason = _stored_reason(turn, error) if isinstance(error, ProviderError) else name
+        name, reason = type(error).__name__, turn.reason_of(error)
         if not isinstance(error, ProviderError):
             shown = None if turn.inbound.is_temporary else error
             logger.opt(exception=shown).error("turn {} failed: {}", turn.id, name)
@@ -494,11 +493,6 @@ class Turns:
             return ()
         answered = [entry.message for entry in turn.entries]
         return voice.follow_up(turn.session, inbound, answered, turn.messages, text)
-
-
-def _stored_reason(turn: RunningTurn, error: ProviderError) -> str:
-    """Return the reason of a failure for the journal. A server's text may repeat the prompt."""
-    return type(error).__name__ if turn.inbound.is_temporary else str(error)
 
 
 def _count_stalls(turn: RunningTurn, error: ProviderError) -> int:
