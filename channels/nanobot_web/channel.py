@@ -174,10 +174,14 @@ def routes() -> Routes:
         files,
         health,
         jobs,
+        listing,
         memory,
         people,
         settings,
     )
 
-    pages = (activity, approvals, chat, figures, files, health, jobs, memory, people, settings)
+    pages = (
+        *(activity, approvals, chat, figures, files, health, jobs, listing, memory),
+        *(people, settings),
+    )
     return {at: route for page in pages for at, route in page.ROUTES.items()}

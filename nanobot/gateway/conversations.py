@@ -24,7 +24,7 @@ from nanobot.memory.search.find import FoundMessage
 from nanobot.messages import Message
 from nanobot.security.paths import Root
 from nanobot.session.manager import SessionManager
-from nanobot.session.session import SessionInfo
+from nanobot.session.session import ARCHIVED, PINNED, SessionInfo
 from nanobot.session.titles import read_title
 
 _MOST = 200
@@ -129,6 +129,8 @@ class Conversations:
             "title": read_title(metadata, session.epoch_seq),
             "name": _text(metadata, "name"),
             "model": session.metadata.get("model") or "",
+            "pinned": bool(metadata.get(PINNED)),
+            "archived": bool(metadata.get(ARCHIVED)),
             "last": last,
             "more": more,
             "messages": list(map(_render_message, messages)),

@@ -25,15 +25,26 @@ from nanobot_web.live import Event, Follower, join_deltas
 from nanobot_web.markdown import to_html
 from nanobot_web.pages.approvals import find_question, list_questions
 from nanobot_web.pages.files import receive_form
+from nanobot_web.pages.listing import load_conversations
 from nanobot_web.site import Call, PageError, Route
 
-_PAGE = 40  # conversations in a piece of the list
 _MESSAGES = 60  # messages in a piece of a conversation
 _OLDER = 180  # messages in a piece that a person requested
 _BEAT_SECONDS = 15.0  # seconds of silence before a keep-alive
 _WRITABLE = ("web:", "cli:")  # conversations that a person may continue on the page
 _EVENT_ID = re.compile(r"[0-9a-f-]{8,40}")
 _REFRESHING = ("end", "refresh", "extra")
+_AFTER_FOUND = 20  # messages to show after one that was searched
+_TRIES = (
+    "What can you do for me?",
+    "Remind me tomorrow at 9 to water the plants",
+    "Remember that I like short answers",
+)
+_TRIES_OFFLINE = (
+    "My sister is called Ana",
+    "What is my sister called?",
+    "Remind me in 20 minutes to water the plants",
+)
 _STOPPED = "\n(stopped)\n"
 
 
@@ -87,14 +98,34 @@ class Item(Struct):
 
 
 async def show_chat(call: Call) -> web.StreamResponse:
-    key = call.query("c")
-    listed = await _load_conversations(call)
-    if not key:
-        return call.page("chat.html", "Chat", key="", writable=False, shown=None, **listed)
-    shown = await _load_messages(call, key, limit=_MESSAGES)
+    """Show a conversation with the list. Without a key, show a new one, or only the list."""
+    key, listed = call.query("c"), await load_conversations(call)
+    is_list = bool(call.query("list") or call.query("q") or call.query("archived"))
+    if not key and is_list:
+        empty: dict[str, Any] = {"key": "", "writable": False, "is_start": False, "welcome": None}
+        return call.page("chat.html", "Chat", shown=None, **empty, **listed)
+    key, is_new = key or _new_key(call), not key
+    found = call.number("m")
+    wanted = {"before": found + _AFTER_FOUND} if found else {}
+    shown = await _load_messages(call, key, limit=_MESSAGES, **wanted)
     heading = _make_heading(key, shown)
     own: dict[str, Any] = {"key": key, "writable": shown["writable"], "shown": shown}
+    own["is_start"] = is_new and not listed["is_empty"]
+    own["is_cut"] = bool(found and shown["items"] and shown["items"][-1].seq < shown["last"])
+    own["welcome"] = await _welcome(call) if shown["new"] and shown["writable"] else None
     return call.page("chat.html", heading, heading=heading, **own, **listed)
+
+
+def _new_key(call: Call) -> str:
+    """Return the key of a new chat. Only this visitor's scope can begin and follow it."""
+    return f"web:{call.site.sessions.new_chat(call.own_scope)}"
+
+
+async def _welcome(call: Call) -> dict[str, Any]:
+    """Return the content of a first screen: suggestions that the present model can follow."""
+    about = await call.ask("status.conversation", key=f"web:{call.visitor.account}")
+    tries = _TRIES_OFFLINE if about["offline"] else _TRIES
+    return {"tries": tries, "offline": about["offline"], "model": about["model"]}
 
 
 def _make_heading(key: str, shown: Mapping[str, Any]) -> str:
@@ -106,12 +137,8 @@ def _make_heading(key: str, shown: Mapping[str, Any]) -> str:
 
 
 async def open_chat(call: Call) -> web.StreamResponse:
-    """Open a new chat. Only this visitor's scope can begin and follow it."""
-    return call.back("/chat", c=f"web:{call.site.sessions.new_chat(call.own_scope)}")
-
-
-async def show_conversations(call: Call) -> web.StreamResponse:
-    return call.part("_conversations.html", key=call.query("c"), **await _load_conversations(call))
+    """Open a new chat."""
+    return call.back("/chat", c=_new_key(call))
 
 
 async def show_older(call: Call) -> web.StreamResponse:
@@ -162,7 +189,7 @@ async def send_message(call: Call) -> web.StreamResponse:
         event, text = sent.fields.get("event", ""), sent.fields.get("text", "").strip()
         if not _EVENT_ID.fullmatch(event) or not (text or sent.media):
             raise PageError(400, "There is nothing to send.")
-        await _publish_message(call, key, text, f"web:{event}", sent.media)
+        await publish_message(call, key, text, f"web:{event}", sent.media)
     return web.json_response({"ok": True})
 
 
@@ -174,13 +201,14 @@ async def press_button(call: Call) -> web.StreamResponse:
     value = await call.site.host.resolve_button(button, Sender(call.visitor.account), chat)
     if value is None:
         raise PageError(409, "This button is no longer valid.")
-    await _publish_message(call, key, value, f"web:button:{button}", ())
+    await publish_message(call, key, value, f"web:button:{button}", ())
     return web.json_response({"ok": True})
 
 
-async def _publish_message(
+async def publish_message(
     call: Call, key: str, text: str, event_id: str, media: Sequence[Media]
 ) -> None:
+    """Store a message of the visitor in a conversation that they may write in."""
     host, chat_id = call.site.host, chat_in(key)
     sender = Sender(call.visitor.account)
     if host.admit(sender, Chat(chat_id)) != "allowed":
@@ -285,22 +313,6 @@ async def _write_new_messages(
     event = {"kind": "messages", "html": html, "numbers": numbers, "whole": not shown["more"]}
     await response.write(f"id: {last}\ndata: {json.dumps(event)}\n\n".encode())
     return last
-
-
-async def _load_conversations(call: Call) -> dict[str, Any]:
-    """Return a piece of the list, for templates."""
-    offset, query = call.number("offset"), call.query("q")
-    scope = call.scope or None
-    found = await call.ask(
-        "conversations.list", scope=scope, query=query, offset=offset, limit=_PAGE
-    )
-    rest = max(0, found["total"] - offset - _PAGE)
-    return {
-        "conversations": found["conversations"],
-        "rest": rest,
-        "offset": offset + _PAGE,
-        "query": query,
-    }
 
 
 async def _load_messages(call: Call, key: str, **wanted: object) -> dict[str, Any]:
@@ -463,7 +475,6 @@ ROUTES = {
     ("GET", "/"): Route(show_chat, everyone=True),
     ("GET", "/chat"): Route(show_chat, everyone=True),
     ("GET", "/chat/new"): Route(open_chat, everyone=True),
-    ("GET", "/chat/list"): Route(show_conversations, everyone=True),
     ("GET", "/chat/older"): Route(show_older, everyone=True),
     ("GET", "/chat/find"): Route(find_messages, everyone=True),
     ("GET", "/chat/export"): Route(export_conversation, everyone=True),

@@ -139,10 +139,24 @@ function listLater() {
   if (!at("list")) return;
   clearTimeout(stale);
   stale = setTimeout(async () => {
-    const html = await piece(`/chat/list?${fields({ c: key, q: at("search").value })}`);
+    const html = await piece(`/chat/list?${fields(new FormData(at("search").form))}`);
     if (html && !at("list").contains(document.activeElement)) at("list").innerHTML = html;
   }, 500);
 }
+function begun() { // the first screen goes, and a new chat gets its address
+  if (!$(".item, .said", conversation)) return;
+  $(".welcome", conversation)?.remove();
+  if (location.search.includes("c=")) return;
+  history.replaceState(null, "", `/chat?${fields({ c: key })}`);
+  $("main").classList.add("open");
+  at("search").form.elements.c.value = key;
+}
+document.addEventListener("click", (event) => {
+  const suggested = event.target.closest("[data-try]");
+  if (!suggested) return;
+  at("text").value = suggested.textContent;
+  at("compose").requestSubmit();
+});
 on("elsewhere", listLater);
 on("end", listLater);
 
@@ -195,7 +209,9 @@ function showWait(text) {
 }
 
 function followConversation() {
-  toEnd();
+  const found = /^#m\d+$/.test(location.hash) && at(location.hash.slice(1));
+  if (found) found.scrollIntoView({ block: "center" });
+  else toEnd();
   on("open", () => { for (const one of [...now.children]) if (!one.classList.contains("said")) one.remove(); });
   on("messages", (event) => {
     const there = new Set(event.numbers), first = event.whole ? 0 : Math.min(...event.numbers);
@@ -207,6 +223,7 @@ function followConversation() {
     if (heading.textContent === "New chat" && begun) heading.textContent = begun.textContent.slice(0, 60);
   });
   on("extra", (event) => { place(event.html); notify(); });
+  for (const kind of ["messages", "said", "extra"]) on(kind, () => setTimeout(begun));
   on("said", (event) => {
     if (![...now.children].some((one) => one.dataset.event === event.event)) {
       const said = line("said", "", event.event);

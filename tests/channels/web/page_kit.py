@@ -126,7 +126,7 @@ class PageKit:
         return [one for line in lines if (one := json.loads(line)).get("tool") == operation]
 
 
-def _furnish(home: Path) -> None:
+def furnish(home: Path) -> None:
     """Write earlier content of the people."""
     memory, theirs = home / "workspace" / "memory", home / "workspace" / "people" / "telegram_9"
     for folder in (memory, theirs / "memory", home / "sessions"):
@@ -152,7 +152,7 @@ def _furnish(home: Path) -> None:
 
 @contextlib.asynccontextmanager
 async def build_stage(home: Path, browser: Browser) -> AsyncIterator[PageKit]:
-    _furnish(home)
+    furnish(home)
     gates = {"think": Gate(), "look around": Gate()}
 
     async def hold_gates() -> None:

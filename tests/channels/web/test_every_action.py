@@ -13,6 +13,7 @@ import yaml
 from playwright.async_api import Browser, expect
 
 from nanobot_web.channel import routes
+from tests.channels.web.browser import DESKTOP
 from tests.channels.web.keyboard import buttons_of_templates
 from tests.channels.web.page_kit import LONG, NOTIFYING, PageKit, build_stage
 
@@ -52,6 +53,66 @@ async def _conversations(kit: PageKit) -> None:
     await user.write("Find in this conversation", "sentence 7")
     await user.press(page.locator("#found").get_by_role("link", name=re.compile("sentence 7$")))
     await expect(page.locator("#m7")).to_contain_text("sentence 7")
+    await _menu_of_a_chat(kit)
+
+
+async def _menu_of_a_chat(kit: PageKit) -> None:
+    """Rename, pin, archive, restore, and delete a chat from the list."""
+    page, user = kit.page, kit.user
+    listed = page.locator("#list")
+
+    async def open_menu(name: str) -> None:
+        await user.press(page.get_by_label(f"Menu of {name}", exact=True))
+
+    await kit.open("/chat?list=1&q=sentence")
+    await open_menu("sentence 1")
+    await expect(page.get_by_role("button", name="Pin", exact=True)).to_be_visible()
+    await user.look()
+    await user.write("Title", "Long one")
+    await user.button("Rename")
+    await page.wait_for_url("**/chat?list=1")
+    await kit.open("/chat?list=1&q=long")
+    await open_menu("Long one")
+    await user.button("Pin")
+    await expect(listed.locator(".group").first).to_have_text("Pinned")
+    await open_menu("Long one")
+    await user.button("Unpin")
+    await kit.open("/chat?list=1&q=long")
+    await open_menu("Long one")
+    await user.button("Archive")
+    await expect(listed.locator(".row").first).to_be_visible()
+    await expect(listed).not_to_contain_text("Long one")
+    await user.follow("Archived chats")
+    await open_menu("Long one")
+    await user.button("Restore from the archive")
+    await kit.open("/chat/menu?c=cli:long")
+    await user.look()
+    await user.follow("Delete …")
+    await user.look()
+    await user.button("Delete permanently")
+    await kit.expect_text("Deleted 70 messages")
+    assert {one["by"] for one in kit.audit_records("conversations.delete")} == {"web:owner"}
+    done = kit.audit_records("conversations.change")
+    assert [one["by"] for one in done] == ["web:owner"] * 5
+
+
+async def _continue_and_try(kit: PageKit) -> None:
+    """Continue a chat of Telegram here, and use a suggestion."""
+    page, user = kit.page, kit.user
+    kit.telegram.say("hello from the phone", user=7)
+    await kit.telegram.receive(1, 7)
+    await kit.open("/chat?c=telegram:7")
+    await user.look()
+    await user.button("Continue here")
+    await expect(page.locator(".item.extra")).to_contain_text("Copied")
+    await expect(page.locator(".item.mine").first).to_contain_text("hello from the phone")
+    await kit.open("/chat")
+    await page.set_viewport_size(DESKTOP)
+    await user.press(page.locator("[data-try]").first)
+    await expect(page.locator(".item.assistant").last).to_contain_text("Hello there.")
+    await expect(page.locator(".welcome")).to_have_count(0)
+    await page.wait_for_url("**/chat?c=web**")
+    await user.look()
 
 
 async def _a_chat(kit: PageKit) -> None:
@@ -508,7 +569,7 @@ async def _settings(kit: PageKit) -> None:
 
 _WALKS = (
     (_conversations, _questions, _facts, _versions),
-    (_a_chat, _search),
+    (_a_chat, _search, _continue_and_try),
     (_jobs, _people, _activity),
     (_figures, _health, _sign_out, _settings),
 )

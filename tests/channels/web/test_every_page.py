@@ -40,6 +40,7 @@ _TAKEN = """() => {
 
 async def test_a_keyboard_is_enough_for_a_chat(tmp_path: Path, browser: Browser) -> None:
     async with serving(tmp_path) as web, browse(browser, web) as page:
+        await page.goto(f"{web.base}/chat?list=1")
         await page.keyboard.press("Tab")
         await expect(page.get_by_role("link", name="Skip to content")).to_be_focused()
         await _tab_to(page, "New chat")
