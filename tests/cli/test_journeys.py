@@ -270,7 +270,7 @@ async def test_a_command_is_approved_with_one_key(journey: Journey) -> None:
     journey.model.then(ask, Answer("It worked."))
     async with journey.screen() as screen:
         screen.type("Run it\r")
-        await screen.wait_for("y:")
+        await screen.wait_for("y: Approve")
         await screen.rest()
         journey.look(screen)
         screen.type("y\r")
