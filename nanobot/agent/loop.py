@@ -99,8 +99,9 @@ class AgentLoop:
         if way == "at once":
             self._background.start(self._handle_at_once(entry), name=f"at once {entry.id}")
             return
-        if way == "renew":
-            self._queue.put_back((entry,))  # pending messages go to the new conversation
+        if way == "renew" or message.delivery.replaces:
+            # Pending messages go to the new conversation, or behind the turn that runs again.
+            self._queue.put_back((entry,))
             self._resume(key)
             return
         if way == "wait":
@@ -161,6 +162,7 @@ class AgentLoop:
             else:
                 waiting.setdefault(entry.message.session_key, []).append(entry)
         for group in waiting.values():
+            group.sort(key=lambda entry: not (entry.turn_id or entry.message.delivery.replaces))
             not_before = max(entry.not_before for entry in group)
             for entry in group:  # the others wait behind a delayed message
                 self._queue.add(replace(entry, not_before=not_before))
@@ -338,6 +340,8 @@ class AgentLoop:
         if answer.failed:
             session.rollback()
         await self.turns.answer_command(entry, answer, session)
+        if answer.republish:  # until `accept` gets it
+            self._queue.pause(session.key)
         self._begun.discard(entry.id)
 
     def _notify_behind(self, key: str) -> None:

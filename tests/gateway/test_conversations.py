@@ -282,6 +282,44 @@ async def test_an_earlier_message_is_edited_with_all_that_followed(tmp_path: Pat
     assert not (tmp_path / "workspace" / "a.txt").exists()
 
 
+@pytest.mark.parametrize(
+    ("first", "then", "said"),
+    [
+        ("/edit A", "/edit B", ["one", "B"]),
+        ("/retry", "/retry", ["one", "two"]),
+        ("/retry", "/undo", ["one"]),
+        ("/retry", "hello", ["one", "two", "hello"]),
+    ],
+)
+async def test_what_follows_a_repetition_waits_for_it(
+    tmp_path: Path, first: str, then: str, said: list[str]
+) -> None:
+    desk = Desk()
+    async with running(tmp_path, ScriptedModel(author=lambda _: says("ok")), desk):
+        for text in ("one", "two"):
+            await desk.ask(text)
+        events = [await desk.say(text) for text in (first, then)]
+        for event in events:
+            await desk.answer_to(event)
+    assert [text for role, text in await window(tmp_path, "fake:1") if role == "user"] == said
+
+
+async def test_a_repetition_also_comes_first_after_a_restart(tmp_path: Path) -> None:
+    desk, gate = Desk(), Gate()
+    hold = {"NANOBOT_AGENT__ON_BUSY": "queue"}
+    async with running(tmp_path, ScriptedModel(says("ok")), desk):
+        await desk.ask("one")
+    desk, model = Desk(), ScriptedModel(says("never"), hold=gate)
+    async with running(tmp_path, model, desk, **hold):  # type: ignore[arg-type]
+        events = [await desk.say(text, event_id=text) for text in ("/retry", "hello")]
+        await gate.reached.wait()
+    desk, model = Desk(), ScriptedModel(author=lambda _: says("ok"))
+    async with running(tmp_path, model, desk, **hold):  # type: ignore[arg-type]
+        assert [await desk.answer_to(event) for event in events] == ["ok", "ok"]
+    said = [text for role, text in await window(tmp_path, "fake:1") if role == "user"]
+    assert said == ["one", "hello"]
+
+
 async def test_what_was_forgotten_is_in_no_version(tmp_path: Path) -> None:
     desk = Desk()
     again = (says("ok"), says("ok"), says("ok"))
