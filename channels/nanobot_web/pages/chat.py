@@ -100,20 +100,24 @@ class Item(Struct):
 async def show_chat(call: Call) -> web.StreamResponse:
     """Show a conversation with the list. Without a key, show a new one, or only the list."""
     key, listed = call.query("c"), await load_conversations(call)
-    is_list = bool(call.query("list") or call.query("q") or call.query("archived"))
-    if not key and is_list:
+    if not key and any(map(call.query, ("list", "q", "archived"))):
         empty: dict[str, Any] = {"key": "", "writable": False, "is_start": False, "welcome": None}
         return call.page("chat.html", "Chat", shown=None, **empty, **listed)
-    key, is_new = key or _new_key(call), not key
+    shown, is_cut = await _load_window(call, key or _new_key(call))
+    heading = _make_heading(shown["key"], shown)
+    own: dict[str, Any] = {"key": shown["key"], "writable": shown["writable"], "shown": shown}
+    own["is_start"] = not key and not listed["is_empty"]
+    own["welcome"] = await _welcome(call) if shown["new"] and shown["writable"] else None
+    return call.page("chat.html", heading, heading=heading, is_cut=is_cut, **own, **listed)
+
+
+async def _load_window(call: Call, key: str) -> tuple[dict[str, Any], bool]:
+    """Return the newest messages of a conversation, or those around the one in the address, and
+    whether newer ones are left."""
     found = call.number("m")
     wanted = {"before": found + _AFTER_FOUND} if found else {}
     shown = await _load_messages(call, key, limit=_MESSAGES, **wanted)
-    heading = _make_heading(key, shown)
-    own: dict[str, Any] = {"key": key, "writable": shown["writable"], "shown": shown}
-    own["is_start"] = is_new and not listed["is_empty"]
-    own["is_cut"] = bool(found and shown["items"] and shown["items"][-1].seq < shown["last"])
-    own["welcome"] = await _welcome(call) if shown["new"] and shown["writable"] else None
-    return call.page("chat.html", heading, heading=heading, **own, **listed)
+    return shown, bool(found) and found + _AFTER_FOUND <= shown["last"]
 
 
 def _new_key(call: Call) -> str:

@@ -4,8 +4,12 @@ For the owner, who sees the jobs of all."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from aiohttp import web
 
+from nanobot.text import one_line
 from nanobot_web.site import Call, PageError, Route
 
 _CHANGES = {
@@ -14,7 +18,8 @@ _CHANGES = {
     "run": "cron.run",
     "remove": "cron.remove",
 }
-_RUNS = 5  # the number of last runs to show
+_LONGEST = 200  # characters of a result
+_NEWEST = 10  # messages to search for it
 
 
 async def show_jobs(call: Call) -> web.StreamResponse:
@@ -22,13 +27,21 @@ async def show_jobs(call: Call) -> web.StreamResponse:
     return call.page(
         "jobs.html",
         "Jobs",
-        jobs=scheduled["jobs"],
+        jobs=[{**job, "result": await _last_result(call, job)} for job in scheduled["jobs"]],
         trouble=scheduled["trouble"],
         chats=scheduled["chats"],
-        runs=_RUNS,
         helpers=await call.ask("helpers.list"),
         heartbeat=await call.ask("heartbeat.show"),
     )
+
+
+async def _last_result(call: Call, job: Mapping[str, Any]) -> str:
+    """Return the beginning of the last answer of a task, empty if it has none."""
+    if job["reminder"] or not job["last"]:
+        return ""
+    shown = await call.ask("conversations.show", key=job["session"], limit=_NEWEST)
+    said = (m["content"] for m in reversed(shown["messages"]) if m["role"] == "assistant")
+    return one_line(next(filter(None, said), ""), _LONGEST)
 
 
 async def add_job(call: Call) -> web.StreamResponse:
