@@ -113,22 +113,23 @@ class Surface:
         """Add to the permanent part: the prompt is erased, and soon drawn again below. `text` has
         passed `clean` and may contain styles. The terminal wraps it if it is too wide."""
         self.ends_blank = not text.rpartition("\n")[2].strip()
-        drawn = self._app is not None and self._app.is_running
-        if self._app is not None and self.moves:
-            self._watch_resize(self._app)
-        if self._left is not None and drawn:
-            self._held.append(text)
-            return
         if self._at_prompt:
             self.end_typed_line()
-        elif self._left is not None:
-            self._end_resizing()
-        elif self._app is not None and drawn and self.moves:
-            self._app.renderer.erase(leave_alternate_screen=False)
-            self._widths.clear()
+        elif self._app is not None and self.moves and not self._erase(self._app):
+            self._held.append(text)
+            return
         _write(self.paint(text) + "\n")
-        if drawn:
-            self.redraw()
+        self.redraw()
+
+    def _erase(self, app: Application[Any]) -> bool:
+        """Erase the live part. Return False while the size changes."""
+        self._watch_resize(app)
+        if not app.is_running:
+            self.close()
+        elif self._left is None:
+            app.renderer.erase(leave_alternate_screen=False)
+            self._widths.clear()
+        return self._left is None
 
     def leave_gap(self) -> None:
         """Separate the next text by a blank line."""
@@ -163,7 +164,7 @@ class Surface:
 
     def redraw(self) -> None:
         """Draw the live part again."""
-        if self._app is not None:
+        if self._app is not None and self._app.is_running:
             self._app.invalidate()
 
     @property

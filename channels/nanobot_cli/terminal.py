@@ -423,8 +423,7 @@ class Terminal:
             case AgentMessage():
                 self._hear(event)
             case Closed():
-                if self._questions.close(event):
-                    transcript.line(event.text, "dim")
+                self._close(event)
             case Refused():
                 transcript.print_error(event.error, event.hint, event.id)
             case Reply():
@@ -437,6 +436,10 @@ class Terminal:
             self._surface.leave_gap()
             self._transcript.line("While you were away:", "bold")
         self._looking_back = is_from_absence
+
+    def _close(self, closed: Closed) -> None:
+        if self._questions.close(closed):
+            self._transcript.line(closed.text, "dim")
 
     def _end_turn(self, reply: Reply) -> None:
         self._questions.forget_closed()
