@@ -279,7 +279,9 @@ class CliChannel:
             from nanobot_cli.uploads import Uploads
 
             folder = (await self._core.wait()).state_folder
-            self._has_files = await asyncio.to_thread(Uploads(folder).drop, event_ids)
+            self._has_files = False  # `_keep_files` may set it meanwhile
+            left = await asyncio.to_thread(Uploads(folder).drop, event_ids)
+            self._has_files = self._has_files or left
 
     async def _is_unanswered(self, host: ChannelHost, event_id: str, waiter: _Listener) -> bool:
         """Return True if this process answers a message that is already stored: its reply is kept

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import binascii
 from base64 import b64decode
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -79,7 +78,7 @@ def decode_files(request: ChatRequest) -> list[tuple[str, bytes]]:
         raise NanobotError("a temporary chat can't have files")
     try:
         files = [(one.name, b64decode(one.data, validate=True)) for one in request.attached]
-    except binascii.Error as error:
+    except ValueError as error:  # also for text that is not ASCII
         raise NanobotError("a file of the message is damaged") from error
     if sum(len(data) for _, data in files) > MOST_BYTES:
         raise NanobotError(f"the files are too large (limit: {MOST_BYTES >> 20} MB)")

@@ -488,6 +488,12 @@ _FAILURES: Sequence[tuple[type[Exception], str, str]] = (
 _RETRY = " To try again, send /retry."
 
 
+def stored_reason(inbound: InboundMessage, error: Exception) -> str:
+    """Return the reason of a failure for the journal. A server's text may repeat the prompt."""
+    is_shown = isinstance(error, ProviderError) and not inbound.is_temporary
+    return str(error) if is_shown else type(error).__name__
+
+
 def failure_text(error: Exception, *, is_owner: bool) -> str:
     """Return the message that ends a turn which cannot succeed."""
     hint = f" {error.hint}" if isinstance(error, NanobotError) and error.hint else ""

@@ -32,6 +32,7 @@ from nanobot.agent.notifier import (
     job_waiting_text,
     late_head,
     program_answer_text,
+    stored_reason,
     waiting_text,
 )
 from nanobot.agent.prompt import NO_PICTURES
@@ -263,10 +264,10 @@ class Turns:
         # 15 s doubling to 5 min, and never earlier than the provider asked.
         pause = max(error.retry_after, pause_after(first.outages + 1, 15.0, 300.0))
         ids = [entry.id for entry in turn.entries]
-        postpone = partial(parts.journal.postpone, ids, now + pause, turn.reason_of(error))
+        reason = stored_reason(turn.inbound, error)
+        postpone = partial(parts.journal.postpone, ids, now + pause, reason)
         await parts.bus.until_stored(turn.inbound, postpone)
-        is_owner = turn.scope == OWNER
-        if not is_owner:
+        if not (is_owner := turn.scope == OWNER):
             parts.warn_of_failure(turn.session.key, error)
         await self._notify_waiting(turn, turn.id, waiting_text(error, is_owner=is_owner), error)
         if turn.open:
@@ -274,7 +275,7 @@ class Turns:
             waits.show_outage(error.reason, first.outages + 1, pause, later=True)
         entry = replace(
             turn.as_entry(),
-            reason=turn.reason_of(error),
+            reason=reason,
             outages=first.outages + 1,
             stalls=_count_stalls(turn, error),
             not_before=now + pause,
@@ -284,12 +285,11 @@ class Turns:
 
     def _report_failure(self, turn: RunningTurn, error: Exception) -> Outcome:
         """Return the outcome for an error, and report the error to the owner."""
-        name, reason = type(error).__name__, turn.reason_of(error)
+        name, reason = type(error).__name__, stored_reason(turn.inbound, error)
         if not isinstance(error, ProviderError):
             shown = None if turn.inbound.is_temporary else error
             logger.opt(exception=shown).error("turn {} failed: {}", turn.id, name)
-        is_owner = turn.scope == OWNER
-        if not is_owner:
+        if not (is_owner := turn.scope == OWNER):
             self._parts.warn_of_failure(turn.session.key, error)
         return Outcome("failed", failure_text(error, is_owner=is_owner), reason=reason, error=name)
 

@@ -38,7 +38,7 @@ from nanobot.bus.queue import MessageBus
 from nanobot.bus.sql_journal import Journal
 from nanobot.clock import Clock
 from nanobot.commands import CommandRegistry
-from nanobot.errors import ProviderError, TurnStopped
+from nanobot.errors import TurnStopped
 from nanobot.memory.consolidation import MemoryConsolidator
 from nanobot.memory.scopes import Scopes
 from nanobot.memory.taint import combine_marks, origins_of
@@ -307,11 +307,6 @@ class RunningTurn(TurnLog):
             self.session.add_message(shown)
         if not self.inbound.origin.off_record:
             self.session.stage_use()
-
-    def reason_of(self, error: Exception) -> str:
-        """Return the reason of a failure for the journal. A server's text may repeat the prompt."""
-        is_shown = isinstance(error, ProviderError) and not self.inbound.is_temporary
-        return str(error) if is_shown else type(error).__name__
 
     def _duration(self) -> int:
         return round((self._parts.clock.monotonic() - self.started_at) * 1000)

@@ -64,7 +64,7 @@ async def test_a_reference_cannot_lead_out_of_the_folder(tmp_path: Path) -> None
             await channel.fetch(Media("../secret"), 10)
 
 
-@pytest.mark.parametrize("kind", ["#", "a", "huge"])
+@pytest.mark.parametrize("kind", ["#", "a", "é", "\ud800", "huge"])
 async def test_a_damaged_or_huge_file_refuses_the_message(tmp_path: Path, kind: str) -> None:
     core = Core(folder=tmp_path)
     data = b64encode(b"x" * (MOST_BYTES + 1)).decode() if kind == "huge" else kind
