@@ -106,16 +106,19 @@ class ConversationChanges:
             )
 
     async def _delete(self, session: Session, done: list[int]) -> None:
+        """Delete the conversation last, so that an interrupted deletion can be repeated."""
         await self._expect_idle(session.key)
         messages, files, last = await asyncio.to_thread(self._count, session.key)
-        await self._journal.forget_conversation(session.key)  # first: a start restores its lines
-        await self._sessions.delete(session)
+        await self._journal.forget_conversation(session.key)  # a start restores its lines
+        await self._forget_shown(session.key)
         if files:
             name = re.compile("|".join((_FILES, *map(re.escape, files))))
             found = await self._journal.find_mentions(name)
             before = last if _FILES in found else math.inf
-            files = await asyncio.to_thread(remove_unused, self._home, files - found, before)
-        await self._forget_shown(session.key)
+            own = self._sessions.places_of(session.key)
+            remove = partial(remove_unused, self._home, files - found, before, own)
+            files = await asyncio.to_thread(remove)
+        await self._sessions.delete(session)
         await self._refresh_index()
         done += (messages, len(files))
 
@@ -130,13 +133,17 @@ class ConversationChanges:
         return messages, files, last
 
 
-def remove_unused(home: Path, names: Collection[str], before: float) -> set[str]:
+def remove_unused(
+    home: Path, names: Collection[str], before: float, own: Collection[Path]
+) -> set[str]:
     """Remove these files of the media folder, if last used `before` that time, unless a
-    conversation mentions them. Return the names of the removed ones. Blocks."""
+    conversation apart from the `own` file and folder mentions them. Return the names of the removed
+    ones. Blocks."""
     left, sessions = set(names), home / "sessions"
     with storage_errors(sessions):
         for path in pace(sorted(sessions.rglob(f"*{SUFFIX}"))):
-            content = path.read_bytes() if left else b""
+            is_own = path in own or path.parent in own
+            content = b"" if is_own or not left else path.read_bytes()
             left = {name for name in left if name.encode() not in content}
         paths = [path for name in left if (path := home / MEDIA / name).is_file()]
         gone = [path for path in paths if path.stat().st_mtime <= before]

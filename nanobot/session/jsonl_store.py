@@ -273,6 +273,10 @@ class JsonlStore:
         """Return the folder of a key's archived segments, which may not exist."""
         return self._path / ARCHIVE / stem_of(key)
 
+    def places_of(self, key: str) -> tuple[Path, Path]:
+        """Return the live file of a session and the folder of its archive, which may not exist."""
+        return self._file_of(key), self._archive_of(key)
+
     def _waiting(self, key: str) -> list[bytes]:
         """Return the lines that are not durable yet. Call this before you read the files, or lines
         that are written in between are missed."""

@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -14,7 +15,8 @@ from nanobot.bus.events import Media, Notice
 from nanobot.channel import Operation, Overview
 from nanobot.cli.offline import operate_with
 from nanobot.config.load import load_settings
-from nanobot.errors import NanobotError
+from nanobot.errors import NanobotError, StorageError
+from nanobot.session.manager import SessionManager
 from nanobot.testing import ScriptedModel, calls, says
 from nanobot.testing.channel import FakeChannel
 from tests.support import Gate, Probe, running, window
@@ -123,6 +125,24 @@ async def test_a_file_that_a_running_turn_uses_is_not_deleted(tmp_path: Path) ->
         assert len([*(tmp_path / "media").iterdir()]) == 1
         assert (await desk.use("delete", key="fake:2"))["files"] == 1
     assert [*(tmp_path / "media").iterdir()] == []
+
+
+async def test_an_interrupted_deletion_is_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk = Desk()
+    desk.files = {"a": PNG}
+    async with running(tmp_path, ScriptedModel(says("a zebra")), desk):
+        await desk.answer_to(await desk.say("see", media=(Media("a"),)))
+        with monkeypatch.context() as patch:
+            refuses = Mock(side_effect=StorageError(tmp_path, "is full"))
+            patch.setattr(SessionManager, "delete", refuses)
+            with pytest.raises(StorageError):
+                await desk.use("delete", key="fake:1")
+        assert [*(tmp_path / "media").iterdir()] == []
+        assert len(desk.forgotten) == 1
+        assert (await desk.use("delete", key="fake:1"))["messages"] == 2
+    assert files_with(tmp_path, "zebra") == []
 
 
 async def test_a_conversation_with_hostile_names_of_files_is_deleted(tmp_path: Path) -> None:
