@@ -27,10 +27,12 @@ from nanobot.session.session import ARCHIVED, DELETED, PINNED, Session
 from nanobot.session.titles import LONGEST_TITLE, TITLE
 from nanobot.tasks import pace
 from nanobot.text import one_line, pluralize
-from nanobot.upkeep.retention import MEDIA_NAME
+from nanobot.upkeep.retention import MEDIA_NAME, SPILL_NAME
 
 _FILES = '"media":'
 """In the journal while a message with files is answered, perhaps with the channel's names."""
+
+_LONG_RESULTS = "spill"
 
 InLane = Callable[[str, Callable[[], Awaitable[None]]], Awaitable[None]]
 Holding = Callable[[str], AbstractAsyncContextManager[None]]
@@ -129,6 +131,7 @@ class ConversationChanges:
         for message in self._sessions.read_messages(key):
             messages += 1
             files.update(one.file for one in message.media if MEDIA_NAME.fullmatch(one.file))
+            files.update(SPILL_NAME.findall(message.content) if message.role == "tool" else ())
             last = message.timestamp.timestamp() if message.timestamp else last
         return messages, files, last
 
@@ -136,16 +139,17 @@ class ConversationChanges:
 def remove_unused(
     home: Path, names: Collection[str], before: float, own: Collection[Path]
 ) -> set[str]:
-    """Remove these files of the media folder, if last used `before` that time, unless a
-    conversation apart from the `own` file and folder mentions them. Return the names of the removed
-    ones. Blocks."""
+    """Remove these received files and long results of tools, if last used `before` that time,
+    unless a conversation apart from the `own` file and folder mentions them. Return the names of
+    the removed ones. Blocks."""
     left, sessions = set(names), home / "sessions"
     with storage_errors(sessions):
         for path in pace(sorted(sessions.rglob(f"*{SUFFIX}"))):
             is_own = path in own or path.parent in own
             content = b"" if is_own or not left else path.read_bytes()
             left = {name for name in left if name.encode() not in content}
-        paths = [path for name in left if (path := home / MEDIA / name).is_file()]
+        places = ((home / MEDIA / name, home / _LONG_RESULTS / name) for name in left)
+        paths = [path for both in places for path in both if path.is_file()]
         gone = [path for path in paths if path.stat().st_mtime <= before]
         for path in gone:
             path.unlink(missing_ok=True)

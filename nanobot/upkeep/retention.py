@@ -36,7 +36,8 @@ LOOK_SECONDS = 20.0
 MEDIA_NAME = re.compile(r"[0-9a-f]{32}\.[a-z0-9]{1,8}")
 """The file names in `media/`."""
 
-_SPILL_NAME = re.compile(r"[A-Za-z0-9_-]{0,40}-[0-9a-f]{16}\.txt")
+SPILL_NAME = re.compile(r"[A-Za-z0-9_-]{0,40}-[0-9a-f]{16}\.txt")
+"""The file names in `spill/`."""
 _MEGABYTE, _SPILL_DAYS = 1_000_000, 30
 _BACK = 110  # intake resumes at this percentage of the reserve, so that one file does not toggle it
 _SETTLED_SECONDS, _DAY = 600.0, 86_400.0
@@ -170,7 +171,7 @@ class Retention(Periodic):
         media = self._prune_folder(
             "media", MEDIA_NAME, self._media_days, self._media_megabytes, awaited
         )
-        spill = self._prune_folder("spill", _SPILL_NAME, _SPILL_DAYS, 0, ())
+        spill = self._prune_folder("spill", SPILL_NAME, _SPILL_DAYS, 0, ())
         if self._audit_days:
             with storage_errors(log):
                 ended = audit.expire(log, self._clock.now() - timedelta(days=self._audit_days))

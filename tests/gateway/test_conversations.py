@@ -127,6 +127,15 @@ async def test_a_file_that_a_running_turn_uses_is_not_deleted(tmp_path: Path) ->
     assert [*(tmp_path / "media").iterdir()] == []
 
 
+async def test_long_results_are_deleted_too(tmp_path: Path) -> None:
+    desk, model = Desk(), ScriptedModel(calls("probe", text="a zebra " * 5_000), says("ok"))
+    async with running(tmp_path, model, desk, tools=(Probe(),), NANOBOT_OWNER__FAKE=ME):
+        await desk.answer_to(await desk.say("look", sender_id="me"))
+        assert len([*(tmp_path / "spill").iterdir()]) == 1
+        assert (await desk.use("delete", key="fake:1"))["files"] == 1
+    assert files_with(tmp_path / "spill", "zebra") == []
+
+
 async def test_an_interrupted_deletion_is_repeated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
