@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import partial
 
+from nanobot.channel.streaming import Answer, Piece
 from nanobot.text import clean, format_size
-from nanobot_cli.answer import Answer, Piece
 from nanobot_cli.markdown import apply_styles, render, wrap_lines
 from nanobot_cli.screen import Surface
 from nanobot_cli.text import OutputTail, file_line, one_line, question_of, ways

@@ -76,7 +76,7 @@ class WebChannel:
                 host.report_idle("")
                 self._site.fill(site)
                 stack.push_async_callback(self._site.clear)
-                await asyncio.Event().wait()
+                await site.live.send_texts()
         except ChannelOff:
             raise
         except NanobotError as error:
@@ -178,10 +178,11 @@ def routes() -> Routes:
         memory,
         people,
         settings,
+        stream,
     )
 
     pages = (
         *(activity, approvals, chat, figures, files, health, jobs, listing, memory),
-        *(people, settings),
+        *(people, settings, stream),
     )
     return {at: route for page in pages for at, route in page.ROUTES.items()}

@@ -1,14 +1,17 @@
 """Live events of the gateway, for every open page.
 
 A page follows one conversation by server-sent events. The state of a running turn is kept for pages
-that open in the middle of it, and dropped at its end: then the session has the messages. A page
-that does not read is dropped. It reconnects by itself and continues after its last message."""
+that open in the middle of it, and dropped at its end: then the session has the messages. The text
+of an answer is rendered while a page follows it, at most every `TICK_SECONDS`, once for all pages.
+A page that does not read is dropped. It reconnects by itself and continues after its last message.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from datetime import datetime
 
 from msgspec import Struct, field
 
@@ -27,12 +30,18 @@ from nanobot.bus.events import (
     Waiting,
 )
 from nanobot.channel import GatewayEvent, Overview
+from nanobot.clock import Clock
 from nanobot_web.extras import Extra, conversation_of
+from nanobot_web.streamed import StreamedText
 
 _MOST_UNREAD = 1_000  # events that may wait for a page that does not read
 MOST_PAGES = 20
 """Open pages of one browser."""
+TICK_SECONDS = 0.25
+"""Seconds between two pieces of an answer."""
 _MOST_OUTPUT = 4_000  # characters to keep of a running tool's output, the newest
+_QUIET = ("text", "tool", "output", "done", "wait", "note")
+"""Kinds of events that don't change the list of conversations."""
 
 Event = Mapping[str, object]
 """An event for a page, of this `kind`."""
@@ -59,43 +68,104 @@ class Follower(Struct, eq=False):
         self.queue.put_nowait(None)
 
 
+class _Part(Struct):
+    """A message of the running turn: its text, then the tools that it calls."""
+
+    text: StreamedText
+    steps: list[Event] = field(default_factory=list)
+    output: str = ""
+
+
 class _TurnState(Struct):
     """The state that is not in the session yet: `said` are messages that are pending or being
-    answered, `turn` is the running turn, with its text, steps, and tool output so far. `waiting` is
-    what it waits for, also between two tries."""
+    answered, `turn` is the running turn, with its parts so far. `waiting` is what it waits for,
+    also between two tries."""
 
     said: dict[str, Event] = field(default_factory=dict)
     turn: str = ""
+    began_at: datetime | None = None
     waiting: str = ""
-    text: str = ""
-    steps: list[Event] = field(default_factory=list)
-    output: str = ""
+    parts: list[_Part] = field(default_factory=list)
 
     def events(self) -> Iterator[Event]:
         """Yield the events for a page that opens in the middle."""
         yield from self.said.values()
         if self.turn:
-            yield {"kind": "turn", "turn": self.turn}
-            yield from self.steps
-            if self.output:
-                yield {"kind": "output", "text": self.output}
-            if self.text:
-                yield {"kind": "delta", "text": self.text, "restart": True}
+            yield self.turn_event()
+            for number, part in enumerate(self.parts):
+                yield {"kind": "text", "part": number, **part.text.shown()}
+                yield from part.steps
+                if part.output:
+                    yield {"kind": "output", "part": number, "text": part.output}
         if self.waiting:
             yield {"kind": "wait", "text": self.waiting}
+
+    def turn_event(self) -> Event:
+        """Return the event of the beginning of a turn."""
+        at = self.began_at.isoformat() if self.began_at else ""
+        return {"kind": "turn", "turn": self.turn, "at": at}
+
+    def begin(self, turn: str, at: datetime) -> Event:
+        """Begin a turn, or one more try of it."""
+        self.turn, self.began_at, self.waiting, self.parts = turn, at, "", []
+        return self.turn_event()
+
+    def add_text(self, event: TextDelta) -> None:
+        """Add text to the last part, or to a new one after steps."""
+        self.waiting = ""
+        if not self.parts or self.parts[-1].steps:
+            self.parts.append(_Part(StreamedText()))
+        self.parts[-1].text.add(event.text, restart=event.restart)
+
+    def add_step(self, kind: str, **values: object) -> Event:
+        """Add the start or end of a tool to the last part."""
+        self.waiting = ""
+        if not self.parts:
+            self.parts.append(_Part(StreamedText()))
+        event: Event = {"kind": kind, "part": len(self.parts) - 1, **values}
+        self.parts[-1].steps.append(event)
+        self.parts[-1].output = ""
+        return event
+
+    def add_output(self, text: str) -> Event:
+        """Add output of a running tool."""
+        if self.parts:
+            self.parts[-1].output = (self.parts[-1].output + text)[-_MOST_OUTPUT:]
+        return {"kind": "output", "part": max(0, len(self.parts) - 1), "text": text}
 
 
 class Live:
     """The open pages of one gateway."""
 
-    def __init__(self, overview: Overview) -> None:
-        self._overview = overview
+    def __init__(self, overview: Overview, clock: Clock) -> None:
+        self._overview, self._clock = overview, clock
         self._followers: set[Follower] = set()
         self._under_way: dict[str, _TurnState] = {}
+        self._has_text = asyncio.Event()
 
     def watch(self) -> AbstractContextManager[None]:
         """Watch the gateway while inside."""
         return self._overview.watch(self._pass_event)
+
+    async def send_texts(self) -> None:
+        """Render new text for the pages that follow it, until cancelled."""
+        while True:
+            await self._has_text.wait()
+            self._has_text.clear()
+            followed = {one.key for one in self._followers}
+            for key, state in tuple(self._under_way.items()):
+                if key in followed:
+                    await self._send_text(key, state)
+            await self._clock.sleep(TICK_SECONDS)
+
+    async def _send_text(self, key: str, state: _TurnState) -> None:
+        parts = state.parts
+        for number, part in enumerate(tuple(parts)):
+            if not part.text.is_behind:
+                continue
+            changed = await part.text.render()
+            if state.parts is parts and changed:
+                self._tell(key, {"kind": "text", "part": number, **changed})
 
     @contextmanager
     def follow(
@@ -106,6 +176,7 @@ class Live:
         if key in self._under_way:
             for event in self._under_way[key].events():
                 follower.put(event)
+            self._has_text.set()
         self._followers.add(follower)
         try:
             yield follower
@@ -136,7 +207,7 @@ class Live:
         for follower in tuple(self._followers):
             if follower.key == key:
                 follower.put(event)
-            elif follower.everything:
+            elif follower.everything and event["kind"] not in _QUIET:
                 follower.put({"kind": "elsewhere", "key": key})
 
     def _pass_event(self, happening: GatewayEvent) -> None:
@@ -152,6 +223,7 @@ class Live:
                     "text": event.content,
                     "files": [file.name or file.kind for file in event.media],
                     "name": event.sender_name if event.is_group else "",
+                    "at": event.timestamp.isoformat(),
                 }
                 self._of(key).said[event.answered_event] = said
                 self._tell(key, said)
@@ -175,34 +247,21 @@ class Live:
         shown: Event | None = None
         match event:
             case TurnStarted():
-                at = self._of(key)
-                at.turn, at.waiting, at.text = event.turn_id, "", ""
-                at.output, at.steps = "", []
-                shown = {"kind": "turn", "turn": event.turn_id}
+                shown = self._of(key).begin(event.turn_id, self._clock.now())
             case Waiting():
-                at = self._of(key)
-                at.waiting = str(event)
-                shown = {"kind": "wait", "text": at.waiting}
+                self._of(key).waiting = str(event)
+                shown = {"kind": "wait", "text": str(event)}
             case TextDelta():
-                at = self._of(key)
-                at.waiting = ""
-                at.text = event.text if event.restart else at.text + event.text
-                shown = {"kind": "delta", "text": event.text, "restart": event.restart}
+                self._of(key).add_text(event)
+                self._has_text.set()
             case ToolStarted():
-                at, shown = self._of(key), {"kind": "tool", "hint": event.hint}
-                at.waiting, at.text, at.output = "", "", ""
-                at.steps.append(shown)
+                shown = self._of(key).add_step("tool", hint=event.hint)
             case ToolOutput():
-                at = self._of(key)
-                at.output = (at.output + event.text)[-_MOST_OUTPUT:]
-                shown = {"kind": "output", "text": event.text}
+                shown = self._of(key).add_output(event.text)
             case ToolFinished():
-                shown = {
-                    "kind": "done",
-                    "name": event.hint.partition(" ")[0],
-                    "seconds": round(event.seconds, 1),
-                }
-                self._of(key).steps.append(shown)
+                name = event.hint.partition(" ")[0]
+                seconds = round(event.seconds, 1)
+                shown = self._of(key).add_step("done", name=name, seconds=seconds)
             case TurnEnded():
                 shown = self._end_turn(key, event)
             case Notice():
@@ -213,7 +272,7 @@ class Live:
         at = self._of(key)
         for event_id in event.event_ids:
             at.said.pop(event_id, None)
-        at.turn, at.waiting, at.text, at.output, at.steps = "", "", "", "", []
+        at.turn, at.waiting, at.parts = "", "", []
         if not at.said:
             del self._under_way[key]
         return {
@@ -225,12 +284,12 @@ class Live:
         }
 
 
-def join_deltas(events: Sequence[Event]) -> Sequence[Event]:
-    """Join consecutive deltas."""
+def join_outputs(events: Sequence[Event]) -> Sequence[Event]:
+    """Join consecutive pieces of a tool's output."""
     joined: list[dict[str, object]] = []
     for event in events:
         last = joined[-1] if joined else None
-        if last and last["kind"] == event["kind"] == "delta" and not event["restart"]:
+        if last and last["kind"] == event["kind"] == "output":
             last["text"] = f"{last['text']}{event['text']}"
         else:
             joined.append(dict(event))

@@ -218,7 +218,7 @@ class Site:
         routes: Routes,
     ) -> None:
         self._options, self.host, self.overview, self.sessions = options, host, overview, sessions
-        self.live = Live(overview)
+        self.live = Live(overview, host.clock)
         self.extras = Extras(host.state_folder)
         self.plans: dict[str, Plan] = {}
         """The pending change of each session, as shown last."""

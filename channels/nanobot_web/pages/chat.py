@@ -21,19 +21,15 @@ from nanobot.bus.events import InboundMessage, Media
 from nanobot.channel import Chat, Sender
 from nanobot.text import format_size, one_line
 from nanobot_web.extras import Extra, chat_in
-from nanobot_web.live import Event, Follower, join_deltas
 from nanobot_web.markdown import to_html
-from nanobot_web.pages.approvals import find_question, list_questions
 from nanobot_web.pages.files import receive_form
 from nanobot_web.pages.listing import load_conversations
 from nanobot_web.site import Call, PageError, Route
 
-_MESSAGES = 60  # messages in a piece of a conversation
+MESSAGES = 60  # messages in a piece of a conversation
 _OLDER = 180  # messages in a piece that a person requested
-_BEAT_SECONDS = 15.0  # seconds of silence before a keep-alive
 _WRITABLE = ("web:", "cli:")  # conversations that a person may continue on the page
 _EVENT_ID = re.compile(r"[0-9a-f-]{8,40}")
-_REFRESHING = ("end", "refresh", "extra")
 _AFTER_FOUND = 20  # messages to show after one that was searched
 _TRIES = (
     "What can you do for me?",
@@ -116,7 +112,7 @@ async def _load_window(call: Call, key: str) -> tuple[dict[str, Any], bool]:
     whether newer ones are left."""
     found = call.number("m")
     wanted = {"before": found + _AFTER_FOUND} if found else {}
-    shown = await _load_messages(call, key, limit=_MESSAGES, **wanted)
+    shown = await load_messages(call, key, limit=MESSAGES, **wanted)
     return shown, bool(found) and found + _AFTER_FOUND <= shown["last"]
 
 
@@ -147,22 +143,22 @@ async def open_chat(call: Call) -> web.StreamResponse:
 
 async def show_older(call: Call) -> web.StreamResponse:
     before = call.number("before")
-    shown = await _load_messages(call, call.query("c"), before=before, limit=_OLDER)
+    shown = await load_messages(call, call.query("c"), before=before, limit=_OLDER)
     return call.part("_older.html", shown=shown, key=call.query("c"))
 
 
 async def find_messages(call: Call) -> web.StreamResponse:
     key, query = call.query("c"), call.query("q").strip()
-    await _load_messages(call, key, limit=1)  # check access
+    await load_messages(call, key, limit=1)  # check access
     found = await call.ask("conversations.find", key=key, query=query) if query else {}
-    items = _make_items(found.get("messages", ()), {})
+    items = make_items(found.get("messages", ()), {})
     return call.part("_found.html", items=items, query=query, key=key)
 
 
 async def export_conversation(call: Call) -> web.StreamResponse:
     """Send the whole conversation as Markdown."""
     key = call.query("c")
-    shown = await _load_messages(call, key, limit=1)
+    shown = await load_messages(call, key, limit=1)
     if shown["new"]:
         raise PageError(404, "This chat has no messages yet.")
     response = call.stream("text/markdown; charset=utf-8")
@@ -173,7 +169,7 @@ async def export_conversation(call: Call) -> web.StreamResponse:
     after = 0
     while True:  # read piece by piece
         piece = await call.ask("conversations.show", key=key, first=after + 1, limit=200)
-        for item in _make_items(piece["messages"], {}):
+        for item in make_items(piece["messages"], {}):
             words = (
                 f"\n**{item.who or 'You'}**, {item.at}\n\n{item.text}\n{_STOPPED * item.stopped}"
             )
@@ -230,104 +226,15 @@ async def publish_message(
     await host.publish([message])
 
 
-async def stream_events(call: Call) -> web.StreamResponse:
-    """Stream the events of a conversation until the page is closed."""
-    key = call.query("c")
-    last = call.request.headers.get("Last-Event-ID", "")
-    after = int(last) if last.isdecimal() else call.number("after")
-    if key:
-        await _load_messages(call, key, limit=1)  # check access
-    if call.site.live.is_full(call.visitor.session):
-        raise PageError(429, "Too many pages are open in this browser.", hint="Close some.")
-    response = call.stream("text/event-stream; charset=utf-8")
-    response.headers["X-Accel-Buffering"] = "no"
-    await response.prepare(call.request)
-    await response.write(b"retry: 500\n\n")
-    everything, session = call.visitor.is_owner, call.visitor.session
-    with call.site.live.follow(
-        key,
-        everything=everything,
-        session=session,
-        is_gone=lambda: call.request.transport is None,
-    ) as follower:
-        if key:
-            after = await _write_new_messages(call, response, key, after)
-        if everything:
-            await _write_events(response, *await list_questions(call))
-        while (events := await _next_events(follower)) is not None:
-            await call.site.expect_unchanged(call)
-            if key:
-                await call.expect_visible(key)
-            if not events:
-                await response.write(b": still here\n\n")
-            for event in events:
-                after = await _pass_event(call, response, key, event, after)
-    return response
-
-
-async def _next_events(follower: Follower) -> Sequence[Event] | None:
-    """Return the join_deltas events, none after a silence, or None at the end."""
-    try:
-        async with asyncio.timeout(_BEAT_SECONDS):
-            events = [await follower.queue.get()]
-    except TimeoutError:
-        return ()
-    while not follower.queue.empty():
-        events.append(follower.queue.get_nowait())
-    if None in events:
-        return None
-    return join_deltas([event for event in events if event is not None])
-
-
-async def _pass_event(
-    call: Call, response: web.StreamResponse, key: str, event: Event, after: int
-) -> int:
-    """Write an event, with new messages of the session. Return the seq of the newest message."""
-    if event["kind"] == "extra":
-        extras = await asyncio.to_thread(call.site.extras.of, key)
-        found = [_make_extra_item(one) for one in extras if one.key == event["key"]]
-        html = await _render_items(call, found, key)
-        event = {"kind": "extra", "html": html}
-    if event["kind"] in _REFRESHING:
-        after = await _write_new_messages(call, response, key, after)
-    events = [event]
-    if event["kind"] == "asked":
-        events = await find_question(call, str(event["code"]))
-    await _write_events(response, *events)
-    return after
-
-
-async def _write_events(response: web.StreamResponse, *events: Event) -> None:
-    for event in events:
-        await response.write(f"data: {json.dumps(event)}\n\n".encode())
-
-
-async def _write_new_messages(
-    call: Call, response: web.StreamResponse, key: str, after: int
-) -> int:
-    """Write the session's messages after `after`, and the numbers of its newest ones, because
-    others were taken back."""
-    shown = await call.ask("conversations.show", key=key, limit=_MESSAGES)
-    numbers = [one["seq"] for one in shown["messages"]]
-    new = [one for one in shown["messages"] if one["seq"] > after]
-    html = await _render_items(
-        call, _make_items(new, await _describe_turns(call, key)), key, shown["name"]
-    )
-    last = max(after, int(shown["last"]))
-    event = {"kind": "messages", "html": html, "numbers": numbers, "whole": not shown["more"]}
-    await response.write(f"id: {last}\ndata: {json.dumps(event)}\n\n".encode())
-    return last
-
-
-async def _load_messages(call: Call, key: str, **wanted: object) -> dict[str, Any]:
+async def load_messages(call: Call, key: str, **wanted: object) -> dict[str, Any]:
     """Return a piece of a conversation. Raises `PageError` if the visitor may not see it."""
     owner = await call.expect_visible(key)
     shown = await call.ask("conversations.show", key=key, **wanted)
-    items = _make_items(shown["messages"], await _describe_turns(call, key))
+    items = make_items(shown["messages"], await describe_turns(call, key))
     if key.startswith(_WRITABLE):
         extras = await asyncio.to_thread(call.site.extras.of, key)
         first = items[0].at if items and shown["more"] else ""
-        own = [_make_extra_item(one) for one in extras]
+        own = [make_extra_item(one) for one in extras]
         before = "before" in wanted
         items = sorted(
             [*items, *(one for one in own if one.at >= first and not before)], key=lambda i: i.at
@@ -357,7 +264,7 @@ def _add_writer(items: Sequence[Item], whose: str) -> None:
         one.who = one.who or (whose if one.mine else "")
 
 
-async def _render_items(call: Call, items: Sequence[Item], key: str, name: str = "") -> str:
+async def render_items(call: Call, items: Sequence[Item], key: str, name: str = "") -> str:
     """Render messages for an open conversation. `name` is the name of its person."""
     owner = await call.expect_visible(key)
     _add_writer(items, "" if owner == call.own_scope else name or owner)
@@ -377,7 +284,7 @@ async def _add_html(items: Sequence[Item]) -> Sequence[Item]:
     return items
 
 
-def _make_items(messages: Sequence[Mapping[str, Any]], used: Mapping[str, str]) -> list[Item]:
+def make_items(messages: Sequence[Mapping[str, Any]], used: Mapping[str, str]) -> list[Item]:
     """Convert messages for the page, with results next to their calls. `used` is the use of
     turns."""
     results = {one["call"]: one["content"] for one in messages if one["role"] == "tool"}
@@ -400,9 +307,9 @@ def _mark_turns(items: Sequence[Item], used: Mapping[str, str]) -> None:
         item.used = used.get(turn, "")
 
 
-async def _describe_turns(call: Call, key: str) -> dict[str, str]:
+async def describe_turns(call: Call, key: str) -> dict[str, str]:
     """Describe the tokens and time of a conversation's newest turns, by turn id."""
-    found = await call.ask("turns.list", session=key, limit=_MESSAGES)
+    found = await call.ask("turns.list", session=key, limit=MESSAGES)
     described = {}
     for turn in found["turns"]:
         if not turn["milliseconds"]:
@@ -449,7 +356,7 @@ def _make_item(message: Mapping[str, Any], results: Mapping[str, str]) -> Item:
     )
 
 
-def _make_extra_item(extra: Extra) -> Item:
+def make_extra_item(extra: Extra) -> Item:
     files = [
         File(one.name or one.kind, one.ref, index, one.size, extra=extra.key)
         for index, one in enumerate(extra.media)
@@ -485,5 +392,4 @@ ROUTES = {
     ("POST", "/chat/send"): Route(send_message, everyone=True),
     ("POST", "/chat/press"): Route(press_button, everyone=True),
     ("GET", "/session"): Route(confirm_session, everyone=True),
-    ("GET", "/live"): Route(stream_events, everyone=True),
 }

@@ -43,6 +43,12 @@ const fields = (values) => new URLSearchParams(values);
 // --- what every page has
 
 document.addEventListener("click", async (event) => {
+  const code = event.target.closest("[data-copy-code]");
+  if (code) {
+    await navigator.clipboard.writeText($("pre", code.closest(".code")).textContent);
+    code.textContent = "Copied";
+    setTimeout(() => { code.textContent = "Copy"; }, 2000);
+  }
   const more = event.target.closest("[data-more]");
   if (more) {
     const html = await piece(more.dataset.more);
@@ -144,7 +150,7 @@ function listLater() {
   }, 500);
 }
 function begun() { // the first screen goes, and a new chat gets its address
-  if (!$(".item, .said", conversation)) return;
+  if (!$(".item", conversation)) return;
   $(".welcome", conversation)?.remove();
   if (location.search.includes("c=")) return;
   history.replaceState(null, "", `/chat?${fields({ c: key })}`);
@@ -164,95 +170,139 @@ on("end", listLater);
 
 const messages = at("messages");
 const now = at("now");
+const below = at("below");
 
 function atEnd() {
-  return messages.scrollHeight - messages.scrollTop - messages.clientHeight < 80;
+  return messages.scrollHeight - messages.scrollTop - messages.clientHeight < 40;
 }
 function toEnd() { messages.scrollTop = messages.scrollHeight; }
 
-function place(html) {
+/** Change what is shown. The view follows a reader who is at the end. */
+function grow(change) {
   const stays = atEnd();
+  change();
+  if (stays) toEnd();
+  else if (!atEnd()) below.hidden = false;
+}
+
+function place(html) {
   const template = document.createElement("template");
   template.innerHTML = html;
   for (const item of [...template.content.children]) {
     const known = item.dataset.seq ? at(item.id) : [...messages.children].find((one) => one.dataset.key && one.dataset.key === item.dataset.key);
     if (known) known.replaceWith(item);
-    else messages.append(item);
+    else now.before(item);
   }
   $(".hint", messages)?.remove();
-  if (stays) toEnd();
 }
 
-/** A line in what is under way. */
-function line(kind, text, id = "") {
-  const place = document.createElement("p");
-  place.className = kind;
-  place.textContent = text;
-  if (id) place.dataset.event = id;
-  now.append(place);
-  now.scrollTop = now.scrollHeight;
-  return place;
-}
-const draft = () => $(".draft", now) ?? line("draft", "");
-function working(is) {
+// The running turn: pending messages, then a part for each message of the model with its tools.
+let shell = null;
+let turn = "";
+const status = at("status");
+
+/** Show what the turn waits for, or that it runs. Without both its line stays empty. */
+function showStatus(text, is = Boolean(text)) {
+  status.textContent = text;
+  status.hidden = !is;
   if (at("stop")) at("stop").hidden = !is;
-  const mark = $(".working", now);
-  if (is && !mark) line("meta working", "nanobot is working");
-  if (!is) mark?.remove();
 }
-/** Show what the turn waits for, or remove it if the text is empty. Screen readers skip it. */
-function showWait(text) {
-  const shown = $(".wait", now);
-  if (!text) shown?.remove();
-  else (shown ?? line("meta wait", "")).textContent = text;
-  $(".wait", now)?.setAttribute("aria-hidden", "true");
+function part(number) {
+  let found = $(`[data-part="${number}"]`, now);
+  if (!found) {
+    found = shell?.cloneNode(true) ?? Object.assign(document.createElement("article"), { className: "item assistant" });
+    if (number) $("p", found)?.remove();
+    found.dataset.part = number;
+    status.before(found);
+  }
+  return found;
+}
+function clearParts() { for (const one of now.querySelectorAll("[data-part]")) one.remove(); }
+function step(event) {
+  return [...part(event.part).querySelectorAll(".step")].findLast((one) => one.classList.contains("running"));
 }
 
 function followConversation() {
   const found = /^#m\d+$/.test(location.hash) && at(location.hash.slice(1));
   if (found) found.scrollIntoView({ block: "center" });
   else toEnd();
-  on("open", () => { for (const one of [...now.children]) if (!one.classList.contains("said")) one.remove(); });
-  on("messages", (event) => {
+  messages.addEventListener("scroll", () => { if (atEnd()) below.hidden = true; });
+  below.addEventListener("click", toEnd);
+  on("open", () => { clearParts(); turn = ""; showStatus(""); });
+  on("messages", (event) => grow(() => {
     const there = new Set(event.numbers), first = event.whole ? 0 : Math.min(...event.numbers);
     for (const item of messages.querySelectorAll("[data-seq]"))
       if (Number(item.dataset.seq) >= first && Number(item.dataset.seq) <= last && !there.has(Number(item.dataset.seq))) item.remove();
     place(event.html);
+    if (turn && [...messages.children].some((one) => one.dataset.turn === turn)) {
+      clearParts();
+      for (const one of messages.querySelectorAll(":scope > .mine")) if (one.dataset.turn === turn) $(".mine", now)?.remove();
+      at("spoken").textContent = [...messages.querySelectorAll(":scope > .assistant .words")].at(-1)?.textContent.slice(0, 2000) ?? "";
+    }
     if (event.html.trim()) notify();
     const heading = $("h1", conversation), begun = $(".mine .words", messages);
     if (heading.textContent === "New chat" && begun) heading.textContent = begun.textContent.slice(0, 60);
-  });
-  on("extra", (event) => { place(event.html); notify(); });
+  }));
+  on("extra", (event) => { grow(() => place(event.html)); notify(); });
   for (const kind of ["messages", "said", "extra"]) on(kind, () => setTimeout(begun));
-  on("said", (event) => {
-    if (![...now.children].some((one) => one.dataset.event === event.event)) {
-      const said = line("said", "", event.event);
-      const words = document.createElement("span");
-      words.className = "words";
-      words.textContent = [event.name && `${event.name}:`, event.text, ...event.files].filter(Boolean).join(" ");
-      said.append(words);
+  on("said", (event) => grow(() => {
+    if ([...now.children].some((one) => one.dataset.key === event.event)) return;
+    const first = $("[data-part]", now) ?? status;
+    first.insertAdjacentHTML("beforebegin", event.html);
+  }));
+  on("turn", (event) => grow(() => {
+    clearParts();
+    const template = document.createElement("template");
+    template.innerHTML = event.html;
+    shell = template.content.firstElementChild;
+    turn = event.turn;
+    showStatus("nanobot is working");
+  }));
+  on("wait", (event) => grow(() => showStatus(event.text || "nanobot is working")));
+  on("text", (event) => grow(() => {
+    if (!event.html && !event.keep) return;
+    const item = part(event.part);
+    let words = $(".words", item);
+    if (!words) {
+      words = Object.assign(document.createElement("div"), { className: "words markdown" });
+      const before = $(".step", item);
+      if (before) before.before(words);
+      else item.append(words);
     }
-  });
-  on("turn", () => { working(true); showWait(""); });
-  on("wait", (event) => showWait(event.text));
-  on("delta", (event) => {
-    showWait("");
-    const at = draft();
-    at.textContent = event.restart ? event.text : at.textContent + event.text;
-    now.scrollTop = now.scrollHeight;
-  });
-  on("tool", (event) => { showWait(""); $(".draft", now)?.remove(); line("meta step", `▸ ${event.hint}`); });
-  on("output", (event) => {
-    const at = $("pre", now) ?? now.appendChild(document.createElement("pre"));
-    at.textContent = (at.textContent + event.text).slice(-4000);
-  });
-  on("done", (event) => { $("pre", now)?.remove(); line("meta step", `✓ ${event.name}, ${event.seconds} s`); });
+    while (words.children.length > event.keep) words.lastElementChild.remove();
+    words.insertAdjacentHTML("beforeend", event.html);
+    showStatus("nanobot is working");
+  }));
+  on("tool", (event) => grow(() => {
+    const made = document.createElement("details"), summary = document.createElement("summary");
+    made.className = "step running";
+    summary.textContent = event.hint;
+    made.append(summary);
+    part(event.part).append(made);
+    showStatus("nanobot is working");
+  }));
+  on("output", (event) => grow(() => {
+    const shown = step(event);
+    if (!shown) return;
+    const output = $("pre", shown) ?? shown.appendChild(document.createElement("pre"));
+    output.tabIndex = 0;
+    output.textContent = (output.textContent + event.text).slice(-4000);
+    shown.open = true;
+  }));
+  on("done", (event) => grow(() => {
+    const shown = step(event);
+    if (!shown) return;
+    shown.classList.remove("running");
+    shown.open = false;
+    shown.firstChild.append(` · ${event.seconds} s`);
+  }));
   on("note", (event) => toast(event.text));
-  on("end", (event) => {
-    working(false);
-    for (const one of [...now.children])
-      if (!one.dataset.event || event.events.includes(one.dataset.event)) one.remove();
-  });
+  on("end", (event) => grow(() => {
+    showStatus("");
+    turn = "";
+    clearParts();
+    for (const one of [...now.children]) if (event.events.includes(one.dataset.key)) one.remove();
+  }));
   messages.addEventListener("click", async (event) => {
     const older = event.target.closest("[data-older]");
     if (older) {
@@ -270,6 +320,7 @@ function followConversation() {
       event.preventDefault();
       const before = Number(jump.dataset.jump) + 1;
       messages.innerHTML = await piece(`/chat/older?${fields({ c: key, before })}`);
+      messages.append(now);
       at(`m${jump.dataset.jump}`)?.classList.add("found");
     }
   });
@@ -332,7 +383,7 @@ function write() {
   text.addEventListener("paste", (event) => {
     if (event.clipboardData.files.length) { attached.push(...event.clipboardData.files); showAttached(); }
   });
-  form.addEventListener("click", (event) => {
+  conversation.addEventListener("click", (event) => {
     const button = event.target.closest("[data-say]");
     if (button) { say(button.dataset.say); button.closest("details")?.removeAttribute("open"); }
   });

@@ -28,9 +28,10 @@ OWN = (
 ALLOWED = {
     "html", "head", "body", "p", "br", "hr", "a", "em", "strong", "s", "code", "pre", "blockquote",
     "ul", "ol", "li", "h1", "h2", "h3", "h4", "h5", "h6", "table", "thead", "tbody", "tr", "th",
-    "td",
+    "td", "div", "span", "button",
 }  # fmt: skip
-ATTRIBUTES = {"href", "rel", "target", "class", "start"}
+ATTRIBUTES = {"href", "rel", "target", "class", "start", "type", "tabindex", "data-copy-code"}
+CLASSES = {None, "plain", "right", "center", "code", "bar", "task", *"bcdfkns"}
 
 
 def strings() -> Sequence[str]:
@@ -46,7 +47,7 @@ def expect_harmless(text: str) -> None:
         assert set(node.attributes) <= ATTRIBUTES, (text, node.html)
         address = node.attributes.get("href")
         assert address is None or address.lower().startswith(("http://", "https://", "mailto:"))
-        assert node.attributes.get("class") in (None, "plain", "right", "center")
+        assert node.attributes.get("class") in CLASSES
 
 
 def test_markdown_becomes_allowed_elements_only() -> None:

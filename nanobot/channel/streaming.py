@@ -1,17 +1,22 @@
-"""An answer while it streams: complete Markdown blocks are taken off and never change again. Only
-the last block is live. Pure.
+"""An answer while it streams, for the terminal and the page: complete Markdown blocks are taken off
+and never change again. Only the last block is live. Pure.
 
 A block is complete when the next one has begun, and only whole lines count, because the end of a
-line decides what the line is (`abc` and `-` is a heading, `abc` and `- x` a list below a text)."""
+line decides what the line is (`abc` and `-` is a heading, `abc` and `- x` a list below a text). A
+block beyond `_PART` characters is cut at a line, in the same place however the text arrives."""
 
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from nanobot.bus.split import close_fence
 from nanobot.channel.markdown import clean_source, tokenize
 from nanobot.text import clean
+
+if TYPE_CHECKING:
+    from markdown_it.token import Token
 
 _PART = 7_900  # characters after which a block is cut, so that `render` does not
 
@@ -19,6 +24,8 @@ _BARE = re.compile(r"[ \t>]*(?:[-+*=_#|:~`.\s]*|\d+[.)]?\s*|(?:`{3,}|~{3,})[^\n]
 """A last line of which only marks have come so far."""
 _TABLE_HEAD = re.compile(r"(?:^|(?<=\n))[ \t]*\|[^\n]*(?:\n[ \t|:-]*)?\Z")
 _OPEN_LINK = re.compile(r"!?\[([^\]\n]*)\]\([^)\n]*\Z")
+_ENDED_BY_GAP = ("paragraph_open", "heading_open", "table_open", "hr")
+"""Blocks that end before an empty line."""
 _PAIRS = ("**", "__", "~~")
 _OPENS = re.compile(r"(?<![\w*\\])[*](?=[^\s*])|(?<![\w_\\])_(?=[^\s_])")
 _CLOSES = re.compile(r"(?<=[^\s*])[*](?![\w*])|(?<=[^\s_])_(?![\w_])")
@@ -32,9 +39,11 @@ class Piece(NamedTuple):
 
 
 class Answer:
-    """The text of an answer so far."""
+    """The text of an answer so far. `parse` returns the tokens of a text, or None if that would
+    take too long."""
 
-    def __init__(self) -> None:
+    def __init__(self, parse: Callable[[str], Sequence[Token] | None] = tokenize) -> None:
+        self._parse = parse
         self._done = ""
         """The source of the pieces that were taken."""
         self._tail = ""
@@ -70,11 +79,28 @@ class Answer:
         end = self._tail.rfind("\n") + 1
         lines = clean(clean_source(self._tail[:end]))
         self._tail, end = lines + self._tail[end:], len(lines)
-        tokens = tokenize(self._opening + lines) or ()
-        starts = [token.map[0] for token in tokens if token.level == 0 and token.map]
+        taken: list[Piece] = []
+        while more := self._take_window(end):
+            end -= more[0]
+            taken += more[1]
+        return taken
+
+    def _take_window(self, end: int) -> tuple[int, list[Piece]] | None:
+        """Take the complete blocks of the first `_PART` characters of the lines up to `end`, or a
+        part of a longer block. Return the number of characters too, or None if nothing is complete.
+        """
+        is_long = end > _PART
+        most = self._tail.rfind("\n", 0, _PART) + 1 if is_long else end
+        window = self._tail[: most or _PART]
+        tokens = self._parse(self._opening + window) or ()
+        blocks = [token for token in tokens if token.level == 0 and token.map]
+        if blocks and _is_complete(blocks[-1], self._opening + window):
+            return len(window), self._take(len(window))
+        starts = [token.map[0] for token in blocks if token.map]
         if starts and (number := starts[-1] - bool(self._opening)) > 0:
-            return self._take(sum(len(line) + 1 for line in lines.split("\n")[:number]))
-        return self._take_parts(end)
+            size = sum(len(line) + 1 for line in window.split("\n")[:number])
+            return size, self._take(size)
+        return (len(window), self._take(len(window), within=True)) if is_long else None
 
     def take_rest(self) -> list[Piece]:
         """Remove and return all text that is left."""
@@ -116,6 +142,13 @@ class Answer:
             source, self._opening = close_fence(source)
         self._done += raw
         return [Piece(source.lstrip("\n"), follows)] if raw.strip() else []
+
+
+def _is_complete(last: Token, lines: str) -> bool:
+    """Return True if no line after `lines` can belong to their last block."""
+    if last.type == "fence":
+        return not close_fence(lines)[1]
+    return last.type in _ENDED_BY_GAP and lines.endswith("\n\n")
 
 
 def _end_of(block: str, most: int) -> str:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nanobot_cli.answer import Answer, Piece, mend
+from nanobot.channel.streaming import Answer, Piece, mend
 from nanobot_cli.markdown import render
 
 LINES = (

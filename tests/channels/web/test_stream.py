@@ -1,0 +1,125 @@
+"""An answer that streams is shown in its place, formatted, and stays there at its end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+from pathlib import Path
+
+from playwright.async_api import Browser, Page, expect
+
+from nanobot.providers.port import CallOptions, Prompt, Reply, TextSink
+from nanobot.testing.model import ScriptedModel, says
+from tests.channels.web.browser import PHONE, begin_chat, browse, violations, write
+from tests.channels.web.support import serving
+from tests.support import Gate
+
+ANSWER = """# A plan
+
+First a **bold** word, some `code` and a [link](https://example.org/a) for *you*.
+
+> Somebody said this.
+
+- [x] done
+- [ ] to do
+- one **more**
+
+| name | count |
+|------|------:|
+| one  | 1     |
+| two  | 22    |
+
+```python
+def greet(name: str) -> str:
+    return f"Hello {name}"  # a comment
+```
+
+And then the end of it: """ + " ".join(f"word{number}" for number in range(300))
+_WATCH = """() => {
+    window.seen = {raw: [], shift: 0};
+    const marks = /\\*\\*|```|\\|--|^#|\\]\\(|\\[[ x]\\]/m;
+    const look = () => {
+        for (const one of document.querySelectorAll("#now .words.markdown"))
+            if (marks.test(one.textContent)) window.seen.raw.push(one.textContent.slice(-80));
+        requestAnimationFrame(look);
+    };
+    look();
+    new PerformanceObserver((list) => {
+        for (const one of list.getEntries())
+            for (const source of one.sources)
+                window.seen.shift = Math.max(
+                    window.seen.shift, Math.abs(source.currentRect.y - source.previousRect.y));
+    }).observe({type: "layout-shift"});
+}"""
+"""Look for raw Markdown in every frame, and for moves of what is shown."""
+SHOTS = os.environ.get("SHOTS")
+"""A folder for pictures to look at."""
+_PLACE = """() => {
+    const words = [...document.querySelectorAll(".assistant .words")].at(-1);
+    return words.lastElementChild.getBoundingClientRect().y
+        - document.querySelector("#messages").getBoundingClientRect().y;
+}"""
+
+
+class Typist(ScriptedModel):
+    """Streams its answer in words, with a pause between them. It waits for `gate` after `text`."""
+
+    def __init__(self, text: str, gate: Gate, *, pause: float = 1 / 60) -> None:
+        super().__init__(says(text), says("It goes on."))
+        self._words, self._gate, self._pause = re.findall(r"\s*\S+", text), gate, pause
+
+    async def complete(
+        self, prompt: Prompt, options: CallOptions, on_text: TextSink | None = None
+    ) -> Reply:
+        words, self._words = self._words, []
+        for word in words:
+            if on_text is not None:
+                on_text(word, False)
+            await asyncio.sleep(self._pause)
+        if words:
+            await self._gate()
+        return await super().complete(prompt, options)
+
+
+async def _html(page: Page) -> str:
+    html = str(await page.locator(".assistant .words").last.inner_html())
+    return re.sub(r"\n+(?=<)", "\n", html).strip()
+
+
+async def test_an_answer_streams_formatted_and_nothing_moves_at_its_end(
+    tmp_path: Path, browser: Browser
+) -> None:
+    gate = Gate()
+    async with (
+        serving(tmp_path, Typist(ANSWER, gate)) as web,
+        browse(browser, web) as page,
+        browse(browser, web, size=PHONE, scheme="dark") as phone,
+    ):
+        await begin_chat(page)
+        await phone.goto(page.url)
+        for one in (page, phone):
+            await one.evaluate(_WATCH)
+        await write(page, "plan it")
+        await gate.reached.wait()
+        for one in (page, phone):
+            await expect(one.locator("#now .words.markdown")).to_contain_text("word299")
+            assert await one.evaluate("window.seen.raw") == []
+            await expect(one.locator("#now .code .k").first).to_have_text("def")
+            await expect(one.locator("#below")).to_be_hidden()  # it followed to the end
+            await expect(one.locator("#now .words.markdown")).to_be_in_viewport()
+            assert await violations(one) == []
+            await one.evaluate("window.seen.shift = 0")
+        if SHOTS:
+            await page.screenshot(path=f"{SHOTS}/stream.png")
+            await phone.screenshot(path=f"{SHOTS}/stream-phone.png")
+        places = [await one.evaluate(_PLACE) for one in (page, phone)]
+        drafts = [await _html(one) for one in (page, phone)]
+        gate.opened.set()
+        for one, place, draft in zip((page, phone), places, drafts, strict=True):
+            await expect(one.locator("#now > :not(#status)")).to_have_count(0)
+            await expect(one.locator("#status")).to_be_hidden()
+            assert await _html(one) == draft
+            assert abs(await one.evaluate(_PLACE) - place) <= 4
+            assert await one.evaluate("window.seen.shift") <= 4
+            assert await violations(one) == []
