@@ -9,9 +9,9 @@ import json
 import re
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from msgspec import Struct, field
+from msgspec import Meta, Struct, field
 
 from nanobot.text import one_line
 
@@ -95,7 +95,7 @@ class Attachment(Struct, frozen=True, omit_defaults=True):
     kind: str = ""
     name: str = ""
     mime: str = ""
-    size: int = 0
+    size: Annotated[int, Meta(ge=0, le=2**62)] = 0
     note: str = ""
 
     @property

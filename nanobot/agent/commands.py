@@ -372,7 +372,7 @@ def _with_text(message: Message, text: str, own: str) -> Message:
 
 
 def _as_media(file: Attachment) -> Media:
-    kind = cast("MediaKind", file.kind or "document")
+    kind = cast("MediaKind", file.kind if file.kind in get_args(MediaKind) else "document")
     return Media(KEPT + file.file, kind, file.mime, file.name, file.size)
 
 

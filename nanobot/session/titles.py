@@ -86,4 +86,6 @@ def read_title(metadata: Mapping[str, Any], epoch_seq: int) -> str:
     """Return the title that a person or a model gave, or the first words, or ""."""
     opening = read_opening(metadata, epoch_seq) or {}
     titles = (metadata.get(TITLE), opening.get(TITLE), opening.get("text"))
-    return next((one for one in titles if isinstance(one, str) and one), "")
+    title = next((one for one in titles if isinstance(one, str) and one), "")
+    is_plain = len(title) <= LONGEST_TITLE and title.isprintable()
+    return title if is_plain else shorten(clean(title[: 4 * LONGEST_TITLE]), LONGEST_TITLE)

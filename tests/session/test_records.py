@@ -38,9 +38,9 @@ messages = st.builds(
     name=text,
     tools_used=st.lists(text, max_size=2).map(tuple),
     turn_id=text,
-    media=st.lists(st.builds(Attachment, text, text, text, text, st.integers(0)), max_size=2).map(
-        tuple
-    ),
+    media=st.lists(
+        st.builds(Attachment, text, text, text, text, st.integers(0, 2**62)), max_size=2
+    ).map(tuple),
     origin=text,
     notice=text,
     about=text,
@@ -198,3 +198,11 @@ def test_an_object_of_another_kind_is_known_as_such(line: str, numbered: bool) -
 )
 def test_no_object_is_too_strange_to_read(fields: dict[str, JsonValue]) -> None:
     assert decode(json.dumps(fields).encode()) is not None
+
+
+@pytest.mark.parametrize("size", [-1, 2**63, 10**400, "5", None])
+def test_a_file_with_an_impossible_size_is_left_out(size: object) -> None:
+    files = [{"file": "a.png", "size": size}, {"file": "b.png", "size": 2}]
+    message = decode(json.dumps({"role": "user", "content": "x", "media": files}).encode())
+    assert isinstance(message, Message)
+    assert [one.file for one in message.media] == ["b.png"]

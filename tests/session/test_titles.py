@@ -12,7 +12,7 @@ from nanobot.errors import StorageError
 from nanobot.messages import Attachment, Message
 from nanobot.session.manager import SessionManager
 from nanobot.session.session import Session
-from nanobot.session.titles import first_words, plain_line
+from nanobot.session.titles import first_words, plain_line, read_title
 from tests.session.support import FailingDisk, Open, files_in, reply, say, texts, user
 
 KEY = "telegram:1"
@@ -58,6 +58,12 @@ def test_a_hostile_beginning_does_not_stop_the_event_loop(unit: str) -> None:
     first_words(user(f"a{(unit * 2_000)[:1_990]}b"))
     plain_line(f"a{unit * 100_000}b")
     assert time.process_time() - begun < 1
+
+
+def test_a_title_that_a_program_or_a_person_wrote_into_the_file_is_one_plain_line() -> None:
+    assert read_title({"title": "a\u202eb\x1b[31m\nc" + "z" * 1_000_000}, 0) == f"ab c{'z' * 75}…"
+    assert read_title({"title": 5, "opening": {"seq": 1, "text": "b\x07c"}}, 0) == "bc"
+    assert read_title({"title": "Ünï"}, 0) == "Ünï"
 
 
 async def test_the_title_is_the_first_message_with_words(managed: Open) -> None:
