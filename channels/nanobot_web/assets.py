@@ -14,20 +14,27 @@ from msgspec import Struct
 
 _TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 _HEADERS = {"Cache-Control": "private, max-age=86400", "Vary": "Accept-Encoding"}
+_IMPORTED = {"Cache-Control": "private, no-cache"}  # a module's address has no hash
 _GZIP = 31  # zlib's window size, with gzip's header
 
 
 class Asset(Struct, frozen=True):
-    """A static file: its content, the same in gzip, its type, and a hash."""
+    """A static file: its content, the same in gzip, its type, and a hash. `is_imported`: another
+    script loads it."""
 
     body: bytes
     compressed: bytes
     type: str
     hash: str
+    is_imported: bool
 
     def answer(self, request: web.Request) -> web.Response:
         """Return the file in a form that the client accepts."""
         headers, body = dict(_HEADERS), self.body
+        if self.is_imported:
+            headers |= _IMPORTED | {"ETag": f'"{self.hash}"'}
+            if request.headers.get("If-None-Match") == headers["ETag"]:
+                return web.Response(status=304, headers=headers)
         if _accepts_gzip(request.headers.get("Accept-Encoding", "")):
             headers["Content-Encoding"], body = "gzip", self.compressed
         return web.Response(body=body, content_type=self.type, charset="utf-8", headers=headers)
@@ -43,7 +50,8 @@ def assets() -> Mapping[str, Asset]:
             body = place.read_bytes()
             compressed = zlib.compress(body, 9, wbits=_GZIP)
             hash = hashlib.sha256(body).hexdigest()[:16]
-            found[place.name] = Asset(body, compressed, _TYPES[suffix], hash)
+            is_imported = place.name == "chat.js"
+            found[place.name] = Asset(body, compressed, _TYPES[suffix], hash, is_imported)
     return found
 
 

@@ -176,13 +176,14 @@ def routes() -> Routes:
         jobs,
         listing,
         memory,
+        messages,
         people,
         settings,
         stream,
     )
 
     pages = (
-        *(activity, approvals, chat, figures, files, health, jobs, listing, memory),
-        *(people, settings, stream),
+        *(activity, approvals, chat, figures, files, health, jobs, listing),
+        *(memory, messages, people, settings, stream),
     )
     return {at: route for page in pages for at, route in page.ROUTES.items()}

@@ -17,7 +17,7 @@ from msgspec import to_builtins
 from nanobot.bus.events import Address
 from nanobot.channel import Operation
 from nanobot.commands import in_threads, number_argument, optional_text, text_argument
-from nanobot.errors import UnknownSession
+from nanobot.errors import NanobotError, UnknownSession
 from nanobot.memory.forget import ForgottenFacts
 from nanobot.memory.scopes import Scopes, chat_of
 from nanobot.memory.search.find import FoundMessage
@@ -60,6 +60,7 @@ class Conversations:
             "conversations.scope": self.scope,
             "conversations.search": self.search,
             "conversations.take_back": self.take_back,
+            "conversations.mark": self.mark,
             "conversations.owner": self.owner,
             **in_threads(
                 {
@@ -131,6 +132,7 @@ class Conversations:
             "model": session.metadata.get("model") or "",
             "pinned": bool(metadata.get(PINNED)),
             "archived": bool(metadata.get(ARCHIVED)),
+            "effort": session.metadata.get("effort") or "",
             "last": last,
             "more": more,
             "messages": list(map(_render_message, messages)),
@@ -193,6 +195,17 @@ class Conversations:
         if gone:
             await self._sessions.retract(session, gone)
         return {"messages": len(gone)}
+
+    async def mark(self, arguments: Mapping[str, object]) -> dict[str, object]:
+        """Mark the message `seq` of the conversation `key` to keep (`kept`), or remove its mark.
+        `by` names the person and the place."""
+        key, by = text_argument(arguments, "key"), text_argument(arguments, "by")
+        seq, kept = number_argument(arguments, "seq"), arguments.get("kept") is True
+        if not await asyncio.to_thread(self._sessions.read_window, key, seq, seq):
+            raise NanobotError("this conversation has no such message")
+        session = await self._sessions.get_or_create(key)
+        await self._sessions.mark(session, seq, kept=kept, by=by, via="the page")
+        return {"key": key, "seq": seq, "kept": kept}
 
     async def owner(self, arguments: Mapping[str, object]) -> dict[str, object]:
         """Return the scope of the conversation `key`, empty if that has no messages."""

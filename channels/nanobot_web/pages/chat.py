@@ -65,6 +65,11 @@ class File(Struct):
         return "sound" if suffix in ("ogg", "mp3") else "file"
 
     @property
+    def type_text(self) -> str:
+        """A few letters in place of an icon."""
+        return self.name.rpartition(".")[2][:4] if "." in self.name else "file"
+
+    @property
     def size_text(self) -> str:
         return format_size(self.size) if self.size else ""
 
@@ -73,7 +78,8 @@ class Item(Struct):
     """An entry of a conversation: a message, with its tool calls, or an extra. `at` is its time in
     ISO format. `mine`: the person of the conversation wrote it. `used` is the use of its turn, with
     the turn's last message. `goes_on`: it follows another message of the same turn. `stopped`:
-    the person stopped the turn here. `words` is the text as HTML, unless the person wrote it."""
+    the person stopped the turn here. `ends`: no later item of its turn follows. `version` 3 is the
+    newest of three. `words` is the text as HTML, unless the person wrote it."""
 
     kind: str
     at: str
@@ -89,7 +95,9 @@ class Item(Struct):
     key: str = ""
     used: str = ""
     goes_on: bool = False
+    ends: bool = True
     stopped: bool = False
+    version: int = 0
     words: Markup = Markup()
 
 
@@ -185,7 +193,7 @@ async def send_message(call: Call) -> web.StreamResponse:
     """Store a message of the visitor. Raises `NanobotError` if it is not stored."""
     async with receive_form(call) as sent:
         key = sent.fields.get("c", "")
-        await _expect_writable(call, key)
+        await expect_writable(call, key)
         event, text = sent.fields.get("event", ""), sent.fields.get("text", "").strip()
         if not _EVENT_ID.fullmatch(event) or not (text or sent.media):
             raise PageError(400, "There is nothing to send.")
@@ -196,7 +204,7 @@ async def send_message(call: Call) -> web.StreamResponse:
 async def press_button(call: Call) -> web.StreamResponse:
     """Press a button under a message."""
     key, button = call.form.get("c", ""), call.form.get("button", "")
-    await _expect_writable(call, key)
+    await expect_writable(call, key)
     chat = Chat(chat_in(key))
     value = await call.site.host.resolve_button(button, Sender(call.visitor.account), chat)
     if value is None:
@@ -243,13 +251,13 @@ async def load_messages(call: Call, key: str, **wanted: object) -> dict[str, Any
     _add_writer(items, whose)
     return {
         **shown,
-        "items": await _add_html(items),
+        "items": await add_html(items),
         "writable": _is_writable(call, key, owner),
         "whose": whose,
     }
 
 
-async def _expect_writable(call: Call, key: str) -> None:
+async def expect_writable(call: Call, key: str) -> None:
     if not _is_writable(call, key, await call.expect_visible(key)):
         raise PageError(403, "You can read this conversation here, but you can't write in it.")
 
@@ -268,12 +276,12 @@ async def render_items(call: Call, items: Sequence[Item], key: str, name: str = 
     """Render messages for an open conversation. `name` is the name of its person."""
     owner = await call.expect_visible(key)
     _add_writer(items, "" if owner == call.own_scope else name or owner)
-    given = {"visitor": call.visitor, "items": await _add_html(items), "key": key}
+    given = {"visitor": call.visitor, "items": await add_html(items), "key": key}
     given["writable"] = _is_writable(call, key, owner)
     return call.site.render("_items.html", **given)
 
 
-async def _add_html(items: Sequence[Item]) -> Sequence[Item]:
+async def add_html(items: Sequence[Item]) -> Sequence[Item]:
     """Add the HTML to the items, in a thread, because many take a while."""
 
     def word() -> None:
@@ -302,6 +310,7 @@ def _mark_turns(items: Sequence[Item], used: Mapping[str, str]) -> None:
     """Mark the items that go on a turn, and add its use to the last one."""
     for before, item in pairwise(items):
         item.goes_on = item.kind == before.kind == "assistant" and item.turn == before.turn
+        before.ends = not item.goes_on
     last = {item.turn: item for item in items if item.kind == "assistant"}
     for turn, item in last.items():
         item.used = used.get(turn, "")
@@ -351,6 +360,7 @@ def _make_item(message: Mapping[str, Any], results: Mapping[str, str]) -> Item:
         who=who,
         mine=mine,
         kept=bool(message.get("kept")),
+        version=message.get("version", 0),
         steps=steps,
         files=files,
     )

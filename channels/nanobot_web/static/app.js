@@ -1,6 +1,8 @@
 // The one script of the pages. Whatever HTML it puts in place was made, and escaped, by the server;
 // what it makes itself it makes of text. Pages work without it as far as a form can.
 
+import { openConversation } from "./chat.js";
+
 const token = document.querySelector("meta[name=form-token]")?.content ?? "";
 const $ = (selector, from = document) => from.querySelector(selector);
 const at = (id) => document.getElementById(id);
@@ -59,6 +61,11 @@ document.addEventListener("click", async (event) => {
 });
 
 document.addEventListener("keydown", (event) => {
+  if (event.key === "k" && (event.ctrlKey || event.metaKey) && token) {
+    event.preventDefault();
+    if (at("search")?.checkVisibility()) at("search").select();
+    else location.href = "/chat?list=1#search";
+  }
   const open = event.key === "Escape" && event.target.closest?.("details[open]");
   if (open) {
     open.open = false;
@@ -265,9 +272,7 @@ function followConversation() {
     let words = $(".words", item);
     if (!words) {
       words = Object.assign(document.createElement("div"), { className: "words markdown" });
-      const before = $(".step", item);
-      if (before) before.before(words);
-      else item.append(words);
+      item.insertBefore(words, $(".step, .foot", item));
     }
     while (words.children.length > event.keep) words.lastElementChild.remove();
     words.insertAdjacentHTML("beforeend", event.html);
@@ -278,7 +283,8 @@ function followConversation() {
     made.className = "step running";
     summary.textContent = event.hint;
     made.append(summary);
-    part(event.part).append(made);
+    const item = part(event.part);
+    item.insertBefore(made, $(".foot", item));
     showStatus("nanobot is working");
   }));
   on("output", (event) => grow(() => {
@@ -331,73 +337,6 @@ function notify() {
     new Notification("nanobot", { body: "You have a new message.", tag: key });
 }
 
-// --- writing
-
-let attached = [];
-
-function showAttached() {
-  at("attached").replaceChildren(...attached.map((file, index) => {
-    const remove = Object.assign(document.createElement("button"), { type: "button", textContent: `${file.name} ×` });
-    remove.setAttribute("aria-label", `Remove ${file.name}`);
-    remove.onclick = () => { attached.splice(index, 1); showAttached(); };
-    const place = document.createElement("li");
-    place.append(remove);
-    return place;
-  }));
-}
-
-async function say(text, files = [], id = crypto.randomUUID()) {
-  const body = new FormData();
-  for (const [name, value] of Object.entries({ c: key, event: id, text })) body.append(name, value);
-  for (const file of files) body.append("files", file, file.name);
-  return send("/chat/send", body);
-}
-
-function write() {
-  const form = at("compose"), text = at("text");
-  let pending = null;
-  const grow = () => { text.style.height = "auto"; text.style.height = `${text.scrollHeight + 2}px`; };
-  form.addEventListener("submit", async (event) => {
-    event.preventDefault();
-    const words = text.value.trim();
-    if (!words && !attached.length) return;
-    // The same words after a failure go out under the same id, so that they count once.
-    if (pending?.words !== words) pending = { words, id: crypto.randomUUID() };
-    at("send").disabled = true;
-    if (await say(words, attached, pending.id)) {
-      text.value = "";
-      attached = [];
-      pending = null;
-      showAttached();
-      grow();
-      toEnd();
-    }
-    at("send").disabled = false;
-    text.focus();
-  });
-  text.addEventListener("input", grow);
-  text.addEventListener("keydown", (event) => {
-    if (event.key === "Enter" && !event.shiftKey && !event.isComposing) { event.preventDefault(); form.requestSubmit(); }
-  });
-  at("files").addEventListener("change", (event) => { attached.push(...event.target.files); event.target.value = ""; showAttached(); });
-  text.addEventListener("paste", (event) => {
-    if (event.clipboardData.files.length) { attached.push(...event.clipboardData.files); showAttached(); }
-  });
-  conversation.addEventListener("click", (event) => {
-    const button = event.target.closest("[data-say]");
-    if (button) { say(button.dataset.say); button.closest("details")?.removeAttribute("open"); }
-  });
-  $("[data-rename]", conversation)?.addEventListener("submit", async (event) => {
-    event.preventDefault();
-    const title = new FormData(event.target).get("title").trim();
-    if (await say(`/title ${title}`)) { $("h1", conversation).textContent = title || key; event.target.closest("details").open = false; }
-  });
-  $("[data-notify]", conversation)?.addEventListener("click", async () => {
-    const permission = await globalThis.Notification?.requestPermission();
-    toast(permission === "granted" ? "You'll get notifications while this page is in the background." : "Your browser doesn't allow notifications.");
-  });
-}
-
 // --- a log that follows
 
 function followLog(log) {
@@ -429,8 +368,35 @@ function poll(place) {
   }, 1500);
 }
 
+// --- times, in this browser's zone
+
+const style = (options) => new Intl.DateTimeFormat("en-GB", options);
+const clock = style({ hour: "2-digit", minute: "2-digit" }), exact = style({ dateStyle: "full", timeStyle: "medium" });
+const thisYear = style({ day: "numeric", month: "short" }), anyYear = style({ day: "numeric", month: "short", year: "numeric" });
+
+/** The day of a time: "today", "yesterday", or its date. */
+export function dayOf(when) {
+  const today = new Date(), midnight = (one) => new Date(one.getFullYear(), one.getMonth(), one.getDate());
+  const days = Math.round((midnight(today) - midnight(when)) / 864e5);
+  if (Math.abs(days) < 2) return ["tomorrow", "today", "yesterday"][days + 1];
+  return (when.getFullYear() === today.getFullYear() ? thisYear : anyYear).format(when);
+}
+function localize(from) {
+  for (const one of from.querySelectorAll("time[datetime]:not([title])")) {
+    const when = new Date(one.dateTime);
+    if (Number.isNaN(when.getTime())) continue;
+    const day = dayOf(when);
+    one.title = exact.format(when);
+    one.textContent = day === "today" || one.closest(".messages") ? clock.format(when) : day === "yesterday" ? day : `${day}, ${clock.format(when)}`;
+  }
+}
+localize(document);
+new MutationObserver((changes) => {
+  if (changes.some((one) => [...one.addedNodes].some((node) => node.nodeType === 1))) localize(document);
+}).observe(document.body, { childList: true, subtree: true });
+
 document.querySelectorAll("[data-poll]").forEach(poll);
 if (at("log")) followLog(at("log"));
 if (conversation) followConversation();
-if (at("compose")) write();
+if (conversation) openConversation({ $, at, conversation, fields, key, piece, send, toast, toEnd, dayOf });
 if (token) connect();

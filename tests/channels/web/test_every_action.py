@@ -141,6 +141,7 @@ async def _a_chat(kit: PageKit) -> None:
     await expect(page.get_by_label("Arguments")).to_have_text("text: one")
     await user.look()
 
+    await _message_menu(kit)
     await kit.say("hello")
     await expect(page.locator(".item.mine")).to_have_count(2)
     await expect(said.last).to_contain_text("Hello there.")
@@ -181,6 +182,35 @@ async def _a_chat(kit: PageKit) -> None:
     shown = await kit.web.ask("conversations.show", key=chat)
     assert shown["title"] == "About lists"
     await _notifications(kit)
+
+
+async def _message_menu(kit: PageKit) -> None:
+    """Copy, keep and edit a message, look at its earlier version, and choose a model."""
+    page, user = kit.page, kit.user
+    menu, acts = page.get_by_role("button", name="Message menu"), page.locator("#acts")
+    said = page.locator(".item.assistant")
+    await user.press(menu.last)
+    await user.button("Copy", acts)
+    await expect(page.locator("#toast")).to_contain_text(re.compile("Copied|doesn't allow"))
+    await user.button("Keep", acts)
+    await expect(said.last.locator(".tag")).to_have_text("kept")
+    await user.press(menu.first)
+    await user.button("Edit", acts)
+    await user.button("Cancel")
+    await kit.say("/edit a probe again")
+    await user.follow("‹ 2 of 2")
+    await user.press(page.get_by_label("Current version"))
+    await expect(page.locator(".earlier")).to_have_count(0)
+    await user.press(page.get_by_label("Actions"))
+    await user.button("Keyboard shortcuts")
+    await user.look()
+    await user.button("Close")
+    await user.press(page.locator(".model summary"))
+    await user.button("high")
+    await expect(page.locator(".item.extra").last).to_contain_text("Thinking effort: high.")
+    await user.press(page.locator(".model summary"))
+    await user.press(page.locator("[data-model]").first)
+    await expect(page.locator(".item.extra").last).to_contain_text("This conversation now uses")
 
 
 async def _notifications(kit: PageKit) -> None:

@@ -1,0 +1,85 @@
+"""Actions on a message and choices at the composer: earlier versions, the source text, the mark to
+keep, the commands and the models."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+from aiohttp import web
+
+from nanobot.providers.port import Effort
+from nanobot_web.pages.chat import add_html, expect_writable, make_items
+from nanobot_web.site import Call, PageError, Route
+
+_MOST_MODELS = 300
+
+
+async def show_version(call: Call) -> web.StreamResponse:
+    """Show the earlier version `n` of a turn, from 1: a piece for the open conversation, or a
+    page."""
+    key, turn = call.query("c"), call.query("turn")
+    await call.expect_visible(key)
+    versions = (await call.ask("conversations.versions", key=key, turn=turn))["versions"]
+    number = call.number("n") or len(versions)
+    if not 0 < number <= len(versions):
+        raise PageError(404, "This message has no such version.")
+    items = await add_html(make_items(versions[number - 1]["messages"], {}))
+    given: dict[str, Any] = {"items": items, "key": key, "turn": turn, "number": number}
+    given |= {"total": len(versions) + 1, "writable": False, "earlier": True}
+    if call.query("part"):
+        return call.part("_version.html", **given)
+    return call.page("version.html", "Earlier version", **given)
+
+
+async def show_source(call: Call) -> web.StreamResponse:
+    """Return the text of a message as it was written, to copy."""
+    key, seq = call.query("c"), call.number("seq")
+    await call.expect_visible(key)
+    shown = await call.ask("conversations.show", key=key, first=seq, limit=1)
+    text = next((one["content"] for one in shown["messages"] if one["seq"] == seq), None)
+    if text is None:
+        raise PageError(404, "There is no such message.")
+    return web.json_response({"text": text})
+
+
+async def keep_message(call: Call) -> web.StreamResponse:
+    """Mark a message to keep, or remove the mark."""
+    key, seq = call.form.get("c", ""), call.form.get("seq", "")
+    await expect_writable(call, key)
+    if not seq.isdecimal():
+        raise PageError(400, "There is no such message.")
+    given = {"key": key, "seq": int(seq[:12]), "kept": call.form.get("kept") == "yes"}
+    by = f"web:{call.visitor.account}"
+    return web.json_response(await call.ask("conversations.mark", by=by, **given))
+
+
+async def list_commands(call: Call) -> web.StreamResponse:
+    """List the slash commands that the visitor may use."""
+    owner = call.visitor.is_owner
+    menu = [one for one in call.site.host.menu() if owner or not one.owner_only]
+    return web.json_response([{"name": one.name, "summary": one.summary} for one in menu])
+
+
+async def show_models(call: Call) -> web.StreamResponse:
+    """Show the models and thinking levels to choose from."""
+    key = call.query("c")
+    await expect_writable(call, key)
+    shown = await call.ask("conversations.show", key=key, limit=1)
+    found = await call.ask("models")
+    names = list(dict.fromkeys((found["default"], *found["models"])))
+    return call.part(
+        "_models.html",
+        models=names[:_MOST_MODELS],
+        current=shown["model"] or found["default"],
+        efforts=("default", *get_args(Effort)),
+        effort=shown["effort"] or "default",
+    )
+
+
+ROUTES = {
+    ("GET", "/chat/versions"): Route(show_version, everyone=True),
+    ("GET", "/chat/source"): Route(show_source, everyone=True),
+    ("POST", "/chat/keep"): Route(keep_message, everyone=True),
+    ("GET", "/chat/commands"): Route(list_commands, everyone=True),
+    ("GET", "/chat/models"): Route(show_models),
+}
