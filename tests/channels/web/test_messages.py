@@ -60,7 +60,7 @@ async def test_a_message_is_copied_edited_and_answered_again(
         await text.press("Enter")
         await expect(answer).to_contain_text("Three")
         await expect(mine).to_have_text(["better"])
-        await expect(page.locator("#now > *")).to_have_count(0)
+        await expect(page.locator("#now > article")).to_have_count(0)
 
         versions = page.locator(".item.mine > .foot .versions")
         await expect(versions).to_have_text("‹ 3 of 3")
