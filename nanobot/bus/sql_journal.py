@@ -36,6 +36,7 @@ from loguru import logger
 from nanobot.bus.events import InboundMessage
 from nanobot.bus.journal import (
     GIVE_UP_AFTER,
+    NOTICE,
     Committed,
     Completion,
     InboxEntry,
@@ -46,6 +47,7 @@ from nanobot.bus.journal import (
     Unfiled,
 )
 from nanobot.bus.rows import (
+    DEAD_PARTS,
     ENTRY,
     FAILED_MESSAGES,
     IS_QUESTION,
@@ -303,10 +305,14 @@ class Journal(SqlOutbox):
 
     @transaction
     def forget_conversation(self, session_key: str) -> Steps[None]:
-        """Drop the failed messages of a conversation that is being deleted, and the copies of its
-        lines."""
+        """Drop the failed messages of a conversation that is being deleted, its undelivered replies
+        with the notices that quote them, and the copies of its lines."""
         ended = f"UPDATE inbox SET state = 'stopped', payload = NULL WHERE {FAILED_MESSAGES}"
         yield from send(f"{ended} AND session_key = ?", session_key)
+        dropped = "UPDATE outbox SET state = 'sent', payload = NULL, reason = 'dropped' WHERE"
+        own = f"session_key = ? AND outbox.turn_id IN (turn.id, '{NOTICE}' || turn.id)"
+        dropped += f" {DEAD_PARTS} AND EXISTS (SELECT 1 FROM turn WHERE {own})"
+        yield from send(dropped, session_key)
         yield from send("DELETE FROM unfiled WHERE session_key = ?", session_key)
 
     @transaction

@@ -11,11 +11,11 @@ from unittest.mock import Mock
 
 import pytest
 
-from nanobot.bus.events import Media, Notice
+from nanobot.bus.events import Media, Notice, OutboundPart
 from nanobot.channel import Operation, Overview
 from nanobot.cli.offline import operate_with
 from nanobot.config.load import load_settings
-from nanobot.errors import NanobotError, StorageError
+from nanobot.errors import NanobotError, SendRefused, StorageError
 from nanobot.session.manager import SessionManager
 from nanobot.testing import ScriptedModel, calls, says
 from nanobot.testing.channel import FakeChannel
@@ -125,6 +125,24 @@ async def test_a_file_that_a_running_turn_uses_is_not_deleted(tmp_path: Path) ->
         assert len([*(tmp_path / "media").iterdir()]) == 1
         assert (await desk.use("delete", key="fake:2"))["files"] == 1
     assert [*(tmp_path / "media").iterdir()] == []
+
+
+async def test_undelivered_replies_are_deleted_too(tmp_path: Path) -> None:
+    desk, notice = Desk(), asyncio.Event()
+
+    def refuse(part: OutboundPart) -> SendRefused:
+        if part.key.startswith("undelivered-"):  # it quotes the reply
+            notice.set()
+        return SendRefused("no")
+
+    desk.refuse = refuse
+    async with running(tmp_path, ScriptedModel(says("a zebra")), desk):
+        await desk.say("hello")
+        await notice.wait()
+        await asyncio.sleep(0.3)  # it is given up
+        assert files_with(tmp_path / "state", "zebra")
+        await desk.use("delete", key="fake:1")
+    assert files_with(tmp_path, "zebra") == []
 
 
 async def test_long_results_are_deleted_too(tmp_path: Path) -> None:
