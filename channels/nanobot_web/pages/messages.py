@@ -3,15 +3,16 @@ keep, the commands and the models."""
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from typing import Any
 
 from aiohttp import web
 
-from nanobot.providers.port import Effort
 from nanobot_web.pages.chat import add_html, expect_writable, make_items
 from nanobot_web.site import Call, PageError, Route
 
 _MOST_MODELS = 300
+_EFFORTS = ("default", "none", "low", "medium", "high")
+"""The choices of `/think`."""
 
 
 async def show_version(call: Call) -> web.StreamResponse:
@@ -71,7 +72,7 @@ async def show_models(call: Call) -> web.StreamResponse:
         "_models.html",
         models=names[:_MOST_MODELS],
         current=shown["model"] or found["default"],
-        efforts=("default", *get_args(Effort)),
+        efforts=_EFFORTS,
         effort=shown["effort"] or "default",
     )
 
