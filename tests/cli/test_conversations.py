@@ -104,7 +104,7 @@ def test_a_file_and_the_output_of_a_command_reach_the_conversation(
         screen.wait_for("exit code 0")
         say(screen, "read @tea.txt", "Try")
     ran, read, _ = contents(home, "cli:direct")
-    assert ran["content"] == "$ echo one two\none two\n[exit code 0]"
+    assert ran["content"] == "$ echo one two\n```\none two\n[exit code 0]\n```"
     assert ran["origin"] == "tool:exec"
     (file,) = read["media"]
     assert (file["name"], file["size"]) == ("tea.txt", 7)

