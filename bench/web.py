@@ -25,7 +25,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from urllib.parse import quote, urlsplit
+from urllib.parse import parse_qs, quote, urlencode, urlsplit
 
 from bench.common import START, median, write_session
 from bench.reporting import report
@@ -180,6 +180,32 @@ class Visit:
         before = cpu_seconds(self._pid)
         self.get(path)
         return (cpu_seconds(self._pid) - before) * 1000
+
+    def new_chat(self) -> tuple[str, str]:
+        """Return the key of a new chat, and the form token."""
+        answer = self._request("/chat/new")
+        answer.read()
+        key = parse_qs(urlsplit(answer.headers["Location"]).query)["c"][0]
+        token = re.search(r'name="form-token" content="([0-9a-f]+)"', self.get("/chat")[0])
+        assert token is not None
+        return key, token[1]
+
+    def open(self, path: str) -> http.client.HTTPResponse:
+        """Return a stream, on a connection of its own."""
+        connection = http.client.HTTPConnection(self._connection.host, self._connection.port)
+        connection.request("GET", path, headers={"Cookie": self._cookie})
+        return connection.getresponse()
+
+    def post(self, path: str, fields: Mapping[str, str], token: str) -> None:
+        """Send a form."""
+        host = f"{self._connection.host}:{self._connection.port}"
+        headers = {"Cookie": self._cookie, "X-Form-Token": token, "Origin": f"http://{host}"}
+        headers["Content-Type"] = "application/x-www-form-urlencoded"
+        self._connection.request("POST", path, urlencode(fields), headers)
+        answer = self._connection.getresponse()
+        if answer.status != http.HTTPStatus.OK:
+            raise RuntimeError(f"{path}: {answer.status} {answer.read()[:200]!r}")
+        answer.read()
 
     def _request(self, path: str) -> http.client.HTTPResponse:
         headers = {

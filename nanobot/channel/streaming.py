@@ -92,15 +92,20 @@ class Answer:
         is_long = end > _PART
         most = self._tail.rfind("\n", 0, _PART) + 1 if is_long else end
         window = self._tail[: most or _PART]
-        tokens = self._parse(self._opening + window) or ()
-        blocks = [token for token in tokens if token.level == 0 and token.map]
-        if blocks and _is_complete(blocks[-1], self._opening + window):
-            return len(window), self._take(len(window))
-        starts = [token.map[0] for token in blocks if token.map]
-        if starts and (number := starts[-1] - bool(self._opening)) > 0:
-            size = sum(len(line) + 1 for line in window.split("\n")[:number])
+        if size := self._measure_complete(window):
             return size, self._take(size)
         return (len(window), self._take(len(window), within=True)) if is_long else None
+
+    def _measure_complete(self, window: str) -> int:
+        """Return the number of characters of the complete blocks of `window`."""
+        tokens = self._parse(self._opening + window) or ()
+        blocks = [token for token in tokens if token.level == 0 and token.map]
+        if not blocks:
+            return 0
+        if _is_complete(blocks[-1], self._opening + window):
+            return len(window)
+        first = (blocks[-1].map or (0,))[0] - bool(self._opening)
+        return sum(len(line) + 1 for line in window.split("\n")[:first]) if first > 0 else 0
 
     def take_rest(self) -> list[Piece]:
         """Remove and return all text that is left."""

@@ -10,10 +10,10 @@ from pathlib import Path
 from playwright.async_api import Browser, Page, expect
 
 from nanobot.providers.port import CallOptions, Prompt, Reply, TextSink
-from nanobot.testing.model import ScriptedModel, says
+from nanobot.testing.model import ScriptedModel, calls, says, together
 from tests.channels.web.browser import PHONE, begin_chat, browse, violations, write
 from tests.channels.web.support import serving
-from tests.support import Gate
+from tests.support import Gate, Probe
 
 ANSWER = """# A plan
 
@@ -66,8 +66,9 @@ class Typist(ScriptedModel):
     """Streams its answer in words, with a pause between them. It waits for `gate` after `text`."""
 
     def __init__(self, text: str, gate: Gate, *, pause: float = 1 / 60) -> None:
-        super().__init__(says(text), says("It goes on."))
-        self._words, self._gate, self._pause = re.findall(r"\s*\S+", text), gate, pause
+        super().__init__(says("It goes on."))
+        self._text, self._gate, self._pause = text, gate, pause
+        self._words = re.findall(r"\s*\S+", text)
 
     async def complete(
         self, prompt: Prompt, options: CallOptions, on_text: TextSink | None = None
@@ -79,7 +80,8 @@ class Typist(ScriptedModel):
             await asyncio.sleep(self._pause)
         if words:
             await self._gate()
-        return await super().complete(prompt, options)
+            return says(self._text)
+        return await super().complete(prompt, options, on_text)
 
 
 async def _html(page: Page) -> str:
@@ -107,7 +109,7 @@ async def test_an_answer_streams_formatted_and_nothing_moves_at_its_end(
             assert await one.evaluate("window.seen.raw") == []
             await expect(one.locator("#now .code .k").first).to_have_text("def")
             await expect(one.locator("#below")).to_be_hidden()  # it followed to the end
-            await expect(one.locator("#now .words.markdown")).to_be_in_viewport()
+            await expect(one.locator("#now .mine .words")).to_be_in_viewport()  # the question
             assert await violations(one) == []
             await one.evaluate("window.seen.shift = 0")
         if SHOTS:
@@ -120,6 +122,81 @@ async def test_an_answer_streams_formatted_and_nothing_moves_at_its_end(
             await expect(one.locator("#now > :not(#status)")).to_have_count(0)
             await expect(one.locator("#status")).to_be_hidden()
             assert await _html(one) == draft
+            await expect(one.locator(".mine .words").last).to_be_in_viewport()
             assert abs(await one.evaluate(_PLACE) - place) <= 4
             assert await one.evaluate("window.seen.shift") <= 4
             assert await violations(one) == []
+
+
+async def test_a_reader_who_scrolled_up_stays_there(tmp_path: Path, browser: Browser) -> None:
+    text = "\n\n".join(f"Paragraph {number}." for number in range(60))
+    gate = Gate()
+    async with (
+        serving(tmp_path, Typist(text, gate, pause=0.02)) as web,
+        browse(browser, web) as page,
+    ):
+        await begin_chat(page)
+        await write(page, "go")
+        await expect(page.locator("#now")).to_contain_text("Paragraph 40.")
+        await page.locator("#messages").hover()
+        await page.mouse.wheel(0, -300)
+        await expect(page.locator("#below")).to_be_visible()
+        top = await page.evaluate("document.querySelector('#messages').scrollTop")
+        await gate.reached.wait()
+        await expect(page.locator("#now")).to_contain_text("Paragraph 59.")
+        assert await page.evaluate("document.querySelector('#messages').scrollTop") == top
+        assert await violations(page) == []
+        await page.get_by_role("button", name="New text below").press("Enter")
+        await expect(page.get_by_text("Paragraph 59.")).to_be_in_viewport()
+        await expect(page.locator("#below")).to_be_hidden()
+        gate.opened.set()
+        await expect(page.locator("#status")).to_be_hidden()
+
+
+async def test_a_stopped_answer_stays_and_is_continued(tmp_path: Path, browser: Browser) -> None:
+    model = Typist("It **was** begun\n\nand", Gate())
+    async with serving(tmp_path, model) as web, browse(browser, web) as page:
+        await begin_chat(page)
+        await write(page, "go")
+        await expect(page.locator("#now .words strong")).to_have_text("was")
+        await page.get_by_role("button", name="Stop").click()
+        stopped = page.locator(".item.assistant").last
+        await expect(stopped).to_contain_text("stopped")
+        if SHOTS:
+            await page.screenshot(path=f"{SHOTS}/stopped.png")
+        await expect(stopped.locator("strong")).to_have_text("was")
+        await expect(page.locator("#now > :not(#status)")).to_have_count(0)
+        assert await violations(page) == []
+        await page.get_by_role("button", name="Continue").click()
+        await expect(page.locator(".item.assistant").last).to_contain_text("It goes on.")
+        await expect(page.locator(".mine .words").last).to_have_text("go on")
+        await expect(page.get_by_role("button", name="Continue")).to_be_hidden()
+
+
+async def test_text_and_tools_of_a_running_turn_are_shown_in_order_in_a_later_tab(
+    tmp_path: Path, browser: Browser
+) -> None:
+    gate = Gate()
+    tool = Probe(gate=gate)
+    model = ScriptedModel(
+        together(says("I **look**."), calls("probe", text="one")), says("Found `it`.")
+    )
+    async with (
+        serving(tmp_path, model, tools=[tool]) as web,
+        browse(browser, web) as first,
+        browse(browser, web, size=PHONE) as second,
+    ):
+        await begin_chat(first)
+        await write(first, "go")
+        await gate.reached.wait()
+        await second.goto(first.url)
+        for page in (first, second):
+            await expect(page.locator("#now .assistant strong")).to_have_text("look")
+            await expect(page.locator("#now .assistant .words + .step")).to_contain_text(
+                "probe one"
+            )
+        gate.opened.set()
+        for page in (first, second):
+            await expect(page.locator(".item.assistant code").last).to_have_text("it")
+            await expect(page.locator("#now > :not(#status)")).to_have_count(0)
+            await expect(page.locator(".assistant .words + .step")).to_have_count(1)
