@@ -78,24 +78,35 @@ def _slow_model() -> Iterator[str]:
         process.join()
 
 
-def _read(stream: HTTPResponse) -> None:
-    with contextlib.suppress(OSError, ValueError):
-        while stream.readline():
-            pass
+class _Reader(threading.Thread):
+    """Reads a stream, and counts the changes of the text."""
+
+    def __init__(self, stream: HTTPResponse) -> None:
+        super().__init__(daemon=True)
+        self._stream = stream
+        self.changes = 0
+
+    def run(self) -> None:
+        """Read until the gateway ends the stream."""
+        with contextlib.suppress(OSError, ValueError):
+            while line := self._stream.readline():
+                self.changes += line.startswith(b'data: {"kind": "text"')
 
 
 def _measure(pid: int, visit: Visit, pages: int) -> float:
     """Return the CPU in ms per second while an answer streams to `pages` pages."""
     key, token = visit.new_chat()
-    streams = [visit.open(f"/live?c={key}&after=0") for _ in range(pages)]
-    for stream in streams:
-        threading.Thread(target=_read, args=(stream,), daemon=True).start()
+    readers = [_Reader(visit.open(f"/live?c={key}&after=0")) for _ in range(pages)]
+    for reader in readers:
+        reader.start()
     visit.post("/chat/send", {"c": key, "event": uuid4().hex, "text": "go"}, token)
     time.sleep(_WARM)
     used, began = cpu_seconds(pid), time.perf_counter()
     time.sleep(_SECONDS)
     result = (cpu_seconds(pid) - used) / (time.perf_counter() - began) * 1000
     visit.post("/chat/send", {"c": key, "event": uuid4().hex, "text": "/stop"}, token)
+    if any(reader.changes < 2 * _SECONDS for reader in readers):
+        raise RuntimeError(f"the pages got few changes: {[one.changes for one in readers]}")
     return result
 
 
