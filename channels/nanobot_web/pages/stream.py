@@ -124,7 +124,8 @@ async def _write_new_messages(
 def _make_item(event: Event) -> Item:
     """Return a pending message, or the frame of an answer."""
     if event["kind"] == "turn":
-        return Item("assistant", str(event["at"]), "", turn=str(event["turn"]), who="nanobot")
+        at, turn = str(event["at"]), str(event["turn"])
+        return Item("assistant", at, "", turn=turn, who="nanobot", ends=False)
     names = cast("Sequence[str]", event["files"])
     return Item(
         kind="user",

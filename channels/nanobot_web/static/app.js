@@ -241,9 +241,12 @@ function followConversation() {
     for (const item of messages.querySelectorAll("[data-seq]"))
       if (Number(item.dataset.seq) >= first && Number(item.dataset.seq) <= last && !there.has(Number(item.dataset.seq))) item.remove();
     place(event.html);
+    for (const one of messages.querySelectorAll(":scope > .mine")) if (event.html.includes(`"${one.id}"`)) {
+      const words = $(".words", one)?.textContent, said = [...now.querySelectorAll(".mine")];
+      (said.find((other) => $(".words", other)?.textContent === words) ?? (turn && one.dataset.turn === turn ? said[0] : null))?.remove();
+    }
     if (turn && [...messages.children].some((one) => one.dataset.turn === turn)) {
       clearParts();
-      for (const one of messages.querySelectorAll(":scope > .mine")) if (one.dataset.turn === turn) $(".mine", now)?.remove();
       at("spoken").textContent = [...messages.querySelectorAll(":scope > .assistant .words")].at(-1)?.textContent.slice(0, 2000) ?? "";
     }
     if (event.html.trim()) notify();

@@ -150,10 +150,13 @@ async def serving(
 
 
 @contextlib.asynccontextmanager
-async def kill_at_the_end(home: Path, port: int) -> AsyncIterator[Served]:
-    """Run a gateway with its page in a separate process, which gets SIGKILL at the end. The
-    embedded model answers."""
-    write_config(home, {"http": {"port": port}, "channels": {"web": {"enabled": True}}})
+async def kill_at_the_end(
+    home: Path, port: int, config: Mapping[str, object] | None = None
+) -> AsyncIterator[Served]:
+    """Run a gateway with its page in a separate process, which gets SIGKILL at the end. Without
+    other `config`, the embedded model answers."""
+    own = {"http": {"port": port}, "channels": {"web": {"enabled": True}}}
+    write_config(home, {**own, **(config or {})})
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "nanobot", "gateway"),
         env={**os.environ, "NANOBOT_HOME": str(home)},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import re
 from pathlib import Path
@@ -11,8 +12,9 @@ from playwright.async_api import Browser, Page, expect
 
 from nanobot.providers.port import CallOptions, Prompt, Reply, TextSink
 from nanobot.testing.model import ScriptedModel, calls, says, together
-from tests.channels.web.browser import PHONE, begin_chat, browse, violations, write
-from tests.channels.web.support import serving
+from tests.channels.web.browser import DESKTOP, PHONE, begin_chat, browse, violations, write
+from tests.channels.web.support import free_port, kill_at_the_end, serving
+from tests.doubles.slow import SlowServer
 from tests.support import Gate, Probe
 
 ANSWER = """# A plan
@@ -200,3 +202,32 @@ async def test_text_and_tools_of_a_running_turn_are_shown_in_order_in_a_later_ta
             await expect(page.locator(".item.assistant code").last).to_have_text("it")
             await expect(page.locator("#now > :not(#status)")).to_have_count(0)
             await expect(page.locator(".assistant .words + .step")).to_have_count(1)
+
+
+async def test_after_a_kill_in_a_stream_every_page_shows_the_question_once_and_its_answer(
+    tmp_path: Path, browser: Browser
+) -> None:
+    port, model = free_port(), SlowServer(begins=True)
+    async with model.serving(), contextlib.AsyncExitStack() as kept:
+        config = {"model": {"base_url": model.base_url, "name": "m", "context_window": 32_000}}
+        async with kill_at_the_end(tmp_path, port, config) as web:
+            pages = [
+                await kept.enter_async_context(browse(browser, web, size=size))
+                for size in (DESKTOP, DESKTOP, PHONE)
+            ]
+            await begin_chat(pages[0])
+            for page in pages[1:]:
+                await page.goto(pages[0].url)
+            await write(pages[0], "go")
+            for page in pages:
+                await expect(page.locator("#now .assistant .words")).not_to_be_empty()
+        for page in pages:
+            await expect(page.locator("#connection")).to_contain_text("Not connected")
+            await expect(page.locator(".mine .words")).to_have_text(["go"])
+        async with kill_at_the_end(tmp_path, port, config):
+            for page in pages:
+                await expect(page.locator(".assistant .words")).to_have_text(["Done."])
+                await expect(page.locator("#now > :not(#status)")).to_have_count(0)
+                await expect(page.locator(".mine .words")).to_have_text(["go"])
+            await pages[1].reload()
+            await expect(pages[1].locator(".mine .words")).to_have_text(["go"])
