@@ -224,6 +224,7 @@ async def _notifications(kit: PageKit) -> None:
     await page.keyboard.press("Escape")
     await kit.say("hello again")
     await expect(page.locator(".item.assistant").last).to_contain_text("Hello there.")
+    await page.wait_for_function("window.told.length")
     told = await page.evaluate("window.told")
     assert {(title, given["body"]) for title, given in told} == {
         ("nanobot", "You have a new message.")
