@@ -23,19 +23,24 @@ async def list_questions(call: Call) -> list[Event]:
     """Return events that show the pending questions."""
     found = (await call.ask("approvals.waiting"))["waiting"]
     codes: Event = {"kind": "waiting", "codes": [one["code"] for one in found]}
-    return [codes, *(_render_question(call, one) for one in found)]
+    return [codes, *[await _render_question(call, one) for one in found]]
 
 
 async def find_question(call: Call, code: str) -> list[Event]:
     """Return the event that shows a question, or none if it is closed."""
     found = (await call.ask("approvals.waiting"))["waiting"]
-    return [_render_question(call, one) for one in found if one["code"] == code]
+    return [await _render_question(call, one) for one in found if one["code"] == code]
 
 
-def _render_question(call: Call, question: Mapping[str, Any]) -> Event:
-    answers = [(name, _LABELS[name]) for name in question["answers"]]
-    html = call.site.render("_approval.html", question=question, answers=answers)
-    return {"kind": "approval", "code": question["code"], "html": html}
+async def _render_question(call: Call, question: Mapping[str, Any]) -> Event:
+    answers, key = [(name, _LABELS[name]) for name in question["answers"]], question["session"]
+    shown = await call.ask("conversations.show", key=key, limit=1)
+    given = {
+        "title": shown["title"] or shown["name"] or ("" if key.startswith("web:") else key),
+        "who": "" if question["scope"] == call.own_scope else shown["name"] or question["scope"],
+    }
+    html = call.site.render("_approval.html", question=question, answers=answers, **given)
+    return {"kind": "approval", "code": question["code"], "session": key, "html": html}
 
 
 async def answer_question(call: Call) -> web.StreamResponse:

@@ -109,20 +109,45 @@ const handlers = {};
 /** Call `handler` for events of this kind. */
 export const on = (kind, handler) => { (handlers[kind] ??= []).push(handler); };
 
-// Questions that wait for the owner stand on every page, until they are answered anywhere.
+// Questions that wait for the owner stand in their conversation, and behind a mark on all other pages.
+function countQuestions() {
+  const count = at("approvals").children.length;
+  at("pending").hidden = !count;
+  at("count").textContent = count;
+  if (!count) at("pending").open = false;
+}
+const cards = () => document.querySelectorAll("[data-approval]");
 on("waiting", (event) => {
-  for (const card of [...at("approvals").children]) if (!event.codes.includes(card.dataset.approval)) card.remove();
+  for (const card of cards()) if (!event.codes.includes(card.dataset.approval)) card.remove();
+  countQuestions();
 });
 on("approval", (event) => {
-  if (!$(`[data-approval="${event.code}"]`)) at("approvals").insertAdjacentHTML("beforeend", event.html);
+  if ($(`[data-approval="${event.code}"]`)) return;
+  const own = event.session === key && at("asked"), since = Date.now();
+  const show = () => (own || at("approvals")).insertAdjacentHTML("beforeend", event.html);
+  if (own) grow(show);
+  else show();
+  $(`[data-approval="${event.code}"]`).dataset.since = since;
+  countQuestions();
 });
-on("closed", (event) => $(`[data-approval="${event.code}"]`)?.remove());
-at("approvals")?.addEventListener("click", async (event) => {
-  const answer = event.target.closest("[data-answer]");
-  if (!answer) return;
-  const { approval } = answer.closest("[data-approval]").dataset;
-  const said = await send("/approvals", fields({ code: approval, answer: answer.dataset.answer }));
+on("closed", (event) => { $(`[data-approval="${event.code}"]`)?.remove(); countQuestions(); });
+async function answerQuestion(card, answer) {
+  const said = await send("/approvals", fields({ code: card.dataset.approval, answer }));
   if (said) toast(said.text);
+}
+document.addEventListener("click", (event) => {
+  const answer = event.target.closest("[data-answer]");
+  if (answer) answerQuestion(answer.closest("[data-approval]"), answer.dataset.answer);
+});
+// y and n answer the question in view, with Alt also while a text is written. A key that was already
+// on its way when the question appeared does not count.
+document.addEventListener("keydown", (event) => {
+  const letter = /^[a-z]$/i.test(event.key) ? event.key : event.code?.slice(3) ?? ""; // Alt makes another one on a Mac
+  const answer = { y: "once", n: "no" }[letter.toLowerCase()], card = [...cards()].find((one) => one.checkVisibility());
+  const writes = event.target.closest("input, textarea, select, dialog") && !event.altKey;
+  if (!answer || !card || writes || event.repeat || event.ctrlKey || event.metaKey || event.shiftKey || Date.now() - card.dataset.since < 1000) return;
+  event.preventDefault();
+  answerQuestion(card, answer);
 });
 
 function connect() {
@@ -177,6 +202,7 @@ on("end", listLater);
 
 const messages = at("messages");
 const now = at("now");
+const asked = at("asked");
 const below = at("below");
 
 function atEnd() {
@@ -200,7 +226,7 @@ function place(html) {
     if (known) known.replaceWith(item);
     else now.before(item);
   }
-  $(".hint", messages)?.remove();
+  $(":scope > .hint", messages)?.remove();
 }
 
 // The running turn: pending messages, then a part for each message of the model with its tools.
@@ -329,7 +355,7 @@ function followConversation() {
       event.preventDefault();
       const before = Number(jump.dataset.jump) + 1;
       messages.innerHTML = await piece(`/chat/older?${fields({ c: key, before })}`);
-      messages.append(now);
+      messages.append(now, asked);
       at(`m${jump.dataset.jump}`)?.classList.add("found");
     }
   });

@@ -108,7 +108,7 @@ function followActions() {
     if ("acts" in button.dataset) {
       const open = !item.classList.contains("chosen");
       if (chosen !== item || !open) close();
-      if (open) { choose(item); item.classList.add("chosen"); button.setAttribute("aria-expanded", "true"); $("button:not([hidden])", acts).focus(); }
+      if (open) { choose(item); item.classList.add("chosen"); button.setAttribute("aria-expanded", "true"); $("button:not([hidden])", acts).focus(); acts.scrollIntoView({ block: "nearest" }); }
     } else if (actions[button.dataset.do]) actions[button.dataset.do](item);
     else if (!button.dataset.do) { event.preventDefault(); await showVersion(item, button); }
   });

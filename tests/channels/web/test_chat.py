@@ -228,6 +228,7 @@ async def test_a_question_is_answered_in_one_tab_and_gone_in_the_other(
         await begin_chat(first)
         await first.get_by_label("Message", exact=True).fill("do it")
         await first.keyboard.press("Enter")
+        await second.get_by_text("1 to approve").click()
         for page in (first, second):
             card = page.get_by_role("region", name="Do something risky?")
             await expect(card.get_by_label("Details")).to_have_text("now, exactly")
@@ -240,6 +241,30 @@ async def test_a_question_is_answered_in_one_tab_and_gone_in_the_other(
         assert tool.called == ["now"]
         audit = await asyncio.to_thread((tmp_path / "logs" / "audit.jsonl").read_text)
     assert '"by": "web:owner"' in audit or '"by":"web:owner"' in audit
+
+
+async def test_a_question_in_its_conversation_is_answered_by_one_key(
+    tmp_path: Path, browser: Browser
+) -> None:
+    tool = Risky("risky", effects=True)
+    model = ScriptedModel(calls("risky", text="now"), says("It is done."))
+    async with (
+        serving(tmp_path, model, tools=[tool], config=ASKING) as web,
+        browse(browser, web, size=PHONE, scheme="dark") as page,
+    ):
+        await page.wait_for_load_state("load")
+        await write(page, "do it")
+        card = page.locator("#asked .approval")
+        await expect(card.get_by_label("Details")).to_have_text("now, exactly")
+        await expect(page.locator("#pending")).to_be_hidden()
+        await page.get_by_label("Message", exact=True).press("y")  # only text
+        await expect(page.get_by_label("Message", exact=True)).to_have_value("y")
+        await page.keyboard.press("Alt+y")  # too soon after the question
+        assert tool.called == []
+        await card.evaluate("(one) => { one.dataset.since = 0 }")
+        await page.keyboard.press("Alt+y")
+        await expect(page.locator(".item.assistant").last).to_contain_text("It is done.")
+        assert tool.called == ["now"]
 
 
 async def test_a_turn_in_telegram_is_seen_live_and_its_question_is_answered_on_the_page(

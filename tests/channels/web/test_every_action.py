@@ -224,7 +224,7 @@ async def _notifications(kit: PageKit) -> None:
     await page.keyboard.press("Escape")
     await kit.say("hello again")
     await expect(page.locator(".item.assistant").last).to_contain_text("Hello there.")
-    await page.wait_for_function("window.told.length")
+    await expect(page.locator(".messages > .item.mine").last).to_contain_text("hello again")
     told = await page.evaluate("window.told")
     assert {(title, given["body"]) for title, given in told} == {
         ("nanobot", "You have a new message.")
@@ -241,6 +241,7 @@ async def _questions(kit: PageKit) -> None:
         await kit.say("the light")
         if answer:
             await expect(card.get_by_label("Details")).to_have_text("on, exactly")
+            await user.look()
             await user.button(answer, card)
         await expect(page.locator(".item.mine")).to_have_count(before + 1)
         await expect(said.last).to_contain_text("It is done.")

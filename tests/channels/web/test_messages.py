@@ -38,7 +38,10 @@ async def test_a_message_is_copied_edited_and_answered_again(
     ):
         await page.context.grant_permissions(["clipboard-read", "clipboard-write"])
         text = await begin_chat(page)
-        mine, answer = page.locator(".item.mine .words"), page.locator(".item.assistant")
+        mine, answer = (
+            page.locator(".messages > .mine .words"),
+            page.locator(".messages > .assistant"),
+        )
         await write(page, "first <b>")
         await expect(answer).to_contain_text("One")
         await _act(page, ".item.assistant", "Copy")
