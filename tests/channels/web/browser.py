@@ -85,7 +85,7 @@ async def _watch_page(page: Page, web: Served) -> AsyncIterator[None]:
         lambda said: wrong.append(said.text) if "Security Policy" in said.text else None,
     )
     yield
-    assert wrong == []
+    assert wrong == [], wrong
 
 
 async def violations(page: Page) -> list[str]:
