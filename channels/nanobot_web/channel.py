@@ -179,11 +179,12 @@ def routes() -> Routes:
         messages,
         people,
         settings,
+        starting,
         stream,
     )
 
     pages = (
         *(activity, approvals, chat, figures, files, health, jobs, listing),
-        *(memory, messages, people, settings, stream),
+        *(memory, messages, people, settings, starting, stream),
     )
     return {at: route for page in pages for at, route in page.ROUTES.items()}

@@ -193,10 +193,10 @@ class Live:
     def note_delivery(self, part: OutboundPart, extra: Extra | None) -> None:
         """Handle a part that was delivered to the page's own chat, and is now in its session or in
         `extra`."""
-        self._tell(
-            conversation_of(part),
-            {"kind": "extra", "key": extra.key} if extra else {"kind": "refresh"},
-        )
+        event: Event = {"kind": "extra", "key": extra.key} if extra else {"kind": "refresh"}
+        if part.is_temporary:  # only the page keeps it
+            event = {"kind": "temporary", "key": part.key, "text": part.content}
+        self._tell(conversation_of(part), event)
 
     def end_all(self) -> None:
         """End all pages. Those still signed in reconnect."""
@@ -279,6 +279,7 @@ class Live:
             "kind": "end",
             "events": list(event.event_ids),
             "outcome": event.outcome,
+            "origin": event.origin,
             "tokens": event.prompt_tokens + event.completion_tokens,
             "milliseconds": event.milliseconds,
         }

@@ -19,11 +19,13 @@ from msgspec import Struct
 
 from nanobot.bus.events import InboundMessage, Media
 from nanobot.channel import Chat, Sender
+from nanobot.channel.temporary import make_temporary
 from nanobot.text import format_size, one_line
 from nanobot_web.extras import Extra, chat_in
 from nanobot_web.markdown import to_html
 from nanobot_web.pages.files import receive_form
 from nanobot_web.pages.listing import load_conversations
+from nanobot_web.pages.starting import make_welcome, new_key, read_earlier
 from nanobot_web.site import Call, PageError, Route
 
 MESSAGES = 60  # messages in a piece of a conversation
@@ -31,16 +33,6 @@ _OLDER = 180  # messages in a piece that a person requested
 _WRITABLE = ("web:", "cli:")  # conversations that a person may continue on the page
 _EVENT_ID = re.compile(r"[0-9a-f-]{8,40}")
 _AFTER_FOUND = 20  # messages to show after one that was searched
-_TRIES = (
-    "What can you do for me?",
-    "Remind me tomorrow at 9 to water the plants",
-    "Remember that I like short answers",
-)
-_TRIES_OFFLINE = (
-    "My sister is called Ana",
-    "What is my sister called?",
-    "Remind me in 20 minutes to water the plants",
-)
 _STOPPED = "\n(stopped)\n"
 
 
@@ -107,11 +99,11 @@ async def show_chat(call: Call) -> web.StreamResponse:
     if not key and any(map(call.query, ("list", "q", "archived"))):
         empty: dict[str, Any] = {"key": "", "writable": False, "is_start": False, "welcome": None}
         return call.page("chat.html", "Chat", shown=None, **empty, **listed)
-    shown, is_cut = await _load_window(call, key or _new_key(call))
+    shown, is_cut = await _load_window(call, key or new_key(call))
     heading = _make_heading(shown["key"], shown)
     own: dict[str, Any] = {"key": shown["key"], "writable": shown["writable"], "shown": shown}
     own["is_start"] = not key and not listed["is_empty"]
-    own["welcome"] = await _welcome(call) if shown["new"] and shown["writable"] else None
+    own["welcome"] = await make_welcome(call) if shown["new"] and shown["writable"] else None
     return call.page("chat.html", heading, heading=heading, is_cut=is_cut, **own, **listed)
 
 
@@ -124,29 +116,12 @@ async def _load_window(call: Call, key: str) -> tuple[dict[str, Any], bool]:
     return shown, bool(found) and found + _AFTER_FOUND <= shown["last"]
 
 
-def _new_key(call: Call) -> str:
-    """Return the key of a new chat. Only this visitor's scope can begin and follow it."""
-    return f"web:{call.site.sessions.new_chat(call.own_scope)}"
-
-
-async def _welcome(call: Call) -> dict[str, Any]:
-    """Return the content of a first screen: suggestions that the present model can follow."""
-    about = await call.ask("status.conversation", key=f"web:{call.visitor.account}")
-    tries = _TRIES_OFFLINE if about["offline"] else _TRIES
-    return {"tries": tries, "offline": about["offline"], "model": about["model"]}
-
-
 def _make_heading(key: str, shown: Mapping[str, Any]) -> str:
     """Return the title of a conversation, or its beginning if that is in view."""
     if shown["title"] or not key.startswith("web:"):
         return str(shown["title"] or shown["name"] or key)
     begun = next((one.text for one in shown["items"] if one.mine and one.text), "")
     return one_line(begun, 60) if begun and not shown["more"] else "New chat"
-
-
-async def open_chat(call: Call) -> web.StreamResponse:
-    """Open a new chat."""
-    return call.back("/chat", c=_new_key(call))
 
 
 async def show_older(call: Call) -> web.StreamResponse:
@@ -197,7 +172,8 @@ async def send_message(call: Call) -> web.StreamResponse:
         event, text = sent.fields.get("event", ""), sent.fields.get("text", "").strip()
         if not _EVENT_ID.fullmatch(event) or not (text or sent.media):
             raise PageError(400, "There is nothing to send.")
-        await publish_message(call, key, text, f"web:{event}", sent.media)
+        earlier = await read_earlier(call, key, sent.fields.get("earlier"))
+        await publish_message(call, key, text, f"web:{event}", sent.media, earlier)
     return web.json_response({"ok": True})
 
 
@@ -214,9 +190,15 @@ async def press_button(call: Call) -> web.StreamResponse:
 
 
 async def publish_message(
-    call: Call, key: str, text: str, event_id: str, media: Sequence[Media]
+    call: Call,
+    key: str,
+    text: str,
+    event_id: str,
+    media: Sequence[Media] = (),
+    earlier: Sequence[object] | None = None,
 ) -> None:
-    """Store a message of the visitor in a conversation that they may write in."""
+    """Store a message of the visitor in a conversation that they may write in. With `earlier`
+    messages, it belongs to a temporary chat, and its text is not stored."""
     host, chat_id = call.site.host, chat_in(key)
     sender = Sender(call.visitor.account)
     if host.admit(sender, Chat(chat_id)) != "allowed":
@@ -231,7 +213,7 @@ async def publish_message(
         media=tuple(media),
         session_override=key if key == chat_id else "",
     )
-    await host.publish([message])
+    await host.publish([message if earlier is None else make_temporary(message, earlier)])
 
 
 async def load_messages(call: Call, key: str, **wanted: object) -> dict[str, Any]:
@@ -395,7 +377,6 @@ async def confirm_session(call: Call) -> web.StreamResponse:
 ROUTES = {
     ("GET", "/"): Route(show_chat, everyone=True),
     ("GET", "/chat"): Route(show_chat, everyone=True),
-    ("GET", "/chat/new"): Route(open_chat, everyone=True),
     ("GET", "/chat/older"): Route(show_older, everyone=True),
     ("GET", "/chat/find"): Route(find_messages, everyone=True),
     ("GET", "/chat/export"): Route(export_conversation, everyone=True),

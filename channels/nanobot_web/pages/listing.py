@@ -14,6 +14,7 @@ from aiohttp import web
 from markupsafe import Markup, escape
 
 from nanobot.text import one_line
+from nanobot_web.pages.starting import new_key
 from nanobot_web.site import Call, PageError, Route
 
 PAGE = 40  # conversations in a piece of the list
@@ -144,8 +145,8 @@ async def continue_here(call: Call) -> web.StreamResponse:
     key = call.form.get("c", "")
     if await call.expect_visible(key) != call.own_scope:
         raise PageError(403, "You can continue only your own conversations.")
-    chat = f"web:{call.site.sessions.new_chat(call.own_scope)}"
-    await publish_message(call, chat, f"/continue {key}", f"web:{uuid4().hex}", ())
+    chat = new_key(call)
+    await publish_message(call, chat, f"/continue {key}", f"web:{uuid4().hex}")
     return call.back("/chat", c=chat)
 
 

@@ -88,6 +88,9 @@ async def _pass_event(
         found = [make_extra_item(one) for one in extras if one.key == event["key"]]
         html = await render_items(call, found, key)
         event = {"kind": "extra", "html": html}
+    elif event["kind"] == "temporary":
+        item = Item("extra", "", str(event["text"]), who="nanobot", key=str(event["key"]))
+        event = {**event, "html": await render_items(call, [item], key)}
     if event["kind"] in _REFRESHING:
         after = await _write_new_messages(call, response, key, after)
     if event["kind"] in ("said", "turn"):

@@ -182,7 +182,7 @@ function listLater() {
   }, 500);
 }
 function begun() { // the first screen goes, and a new chat gets its address
-  if (!$(".item", conversation)) return;
+  if (!at("compose") || !$(".item", conversation)) return;
   $(".welcome", conversation)?.remove();
   if (location.search.includes("c=")) return;
   history.replaceState(null, "", `/chat?${fields({ c: key })}`);
@@ -427,5 +427,6 @@ new MutationObserver((changes) => {
 document.querySelectorAll("[data-poll]").forEach(poll);
 if (at("log")) followLog(at("log"));
 if (conversation) followConversation();
-if (conversation) openConversation({ $, at, conversation, fields, key, piece, send, toast, toEnd, dayOf });
+if (at("aside")) import("./temporary.js").then(({ openTemporary }) => openTemporary({ $, at, grow, key, now, on, place, send, toEnd }));
+else if (conversation) openConversation({ $, at, conversation, fields, key, piece, send, toast, toEnd, dayOf });
 if (token) connect();
