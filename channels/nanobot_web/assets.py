@@ -12,7 +12,12 @@ from importlib.resources import files
 from aiohttp import web
 from msgspec import Struct
 
-_TYPES = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+_TYPES = {
+    ".css": "text/css",
+    ".js": "text/javascript",
+    ".json": "application/manifest+json",
+    ".svg": "image/svg+xml",
+}
 _HEADERS = {"Cache-Control": "private, max-age=86400", "Vary": "Accept-Encoding"}
 _IMPORTED = {"Cache-Control": "private, no-cache"}  # a module's address has no hash
 _GZIP = 31  # zlib's window size, with gzip's header

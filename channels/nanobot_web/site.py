@@ -47,6 +47,7 @@ _POLICY = "; ".join(
         "img-src 'self'",
         "media-src 'self'",
         "connect-src 'self'",
+        "manifest-src 'self'",
         "form-action 'self'",
         "frame-ancestors 'none'",
         "base-uri 'none'",
@@ -60,7 +61,7 @@ _HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Server": "nanobot",
 }
-_PUBLIC = ("style.css", "icon.svg")  # static files of the sign-in page
+_PUBLIC = ("style.css", "icon.svg", "manifest.json")  # also without a session, as browsers ask
 _CHATS = "web:"  # prefix of the key of a page's conversation
 _FORM_SECONDS = 60.0
 _SHORT = 16
