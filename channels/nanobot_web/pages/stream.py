@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import cast
 
 from aiohttp import web
@@ -26,6 +27,7 @@ from nanobot_web.pages.chat import (
 )
 from nanobot_web.site import Call, PageError, Route
 
+_RECENT = timedelta(minutes=1)
 _BEAT_SECONDS = 15.0  # seconds of silence before a keep-alive
 _REFRESHING = ("end", "refresh", "extra")
 
@@ -52,6 +54,7 @@ async def stream_events(call: Call) -> web.StreamResponse:
     ) as follower:
         if key:
             after = await _write_new_messages(call, response, key, after)
+            await _write_recent_extras(call, response, key)
         if everything:
             await _write_events(response, *await list_questions(call))
         while (events := await _next_events(follower)) is not None:
@@ -100,6 +103,16 @@ async def _pass_event(
         events = await find_question(call, str(event["code"]))
     await _write_events(response, *events)
     return after
+
+
+async def _write_recent_extras(call: Call, response: web.StreamResponse, key: str) -> None:
+    """Write the newest extras, because one may have come between the page and its stream."""
+    since = call.site.host.clock.now() - _RECENT
+    extras = await asyncio.to_thread(call.site.extras.of, key)
+    if found := [make_extra_item(one) for one in extras if one.at >= since]:
+        await _write_events(
+            response, {"kind": "extra", "html": await render_items(call, found, key)}
+        )
 
 
 async def _write_events(response: web.StreamResponse, *events: Event) -> None:

@@ -89,3 +89,14 @@ async def test_a_first_screen_fits_the_offline_model(tmp_path: Path, browser: Br
         assert "Connect" not in await page.locator("main").inner_text()
         async with web.visit("telegram:7") as guest:
             assert "Connect a model" not in (await guest.get("/chat/new"))[1]
+
+
+async def test_an_answer_between_the_page_and_its_stream_is_shown(tmp_path: Path) -> None:
+    async with serving(tmp_path) as web, web.visit() as visit:
+        chat = await visit.new_chat()
+        await visit.say(chat, "/help")
+        async with visit.open(f"/live?c={chat}&after=0") as live:
+            async for line in live.content:
+                if b'"kind": "extra"' in line:
+                    assert b"/undo" in line
+                    break
