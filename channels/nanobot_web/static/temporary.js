@@ -24,6 +24,7 @@ export function openTemporary({ $, at, grow, key, now, on, place, send, toEnd })
   text.addEventListener("keydown", (event) => {
     if (event.key === "Enter" && !event.shiftKey && !event.isComposing) { event.preventDefault(); form.requestSubmit(); }
   });
+  at("send").disabled = false; // before, the browser would put the text into the address
   $("[data-halt]", form).addEventListener("click", () => post("/stop"));
   on("end", (event) => {
     if (!asked) return;

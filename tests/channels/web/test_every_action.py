@@ -111,6 +111,7 @@ async def _continue_and_try(kit: PageKit) -> None:
     await kit.open("/chat?list=1")
     await user.follow("Temporary chat")
     await user.write("Message", "think")
+    await expect(page.get_by_role("button", name="Send", exact=True)).to_be_enabled()
     await user.button("Send")
     await user.button("Stop")
     await expect(page.get_by_role("button", name="Stop")).to_be_hidden()
@@ -165,6 +166,8 @@ async def _a_chat(kit: PageKit) -> None:
     await user.button("Stop")
     await expect(page.locator("#now > :not(#status)")).to_have_count(0)
     await expect(page.get_by_role("button", name="Stop")).to_be_hidden()
+    await user.button("Continue")
+    await expect(said.last).to_contain_text("Hello there.")
 
     await kit.say("remind me")
     await expect(page.locator(".item.extra").last).to_contain_text("Reminder set")
