@@ -277,7 +277,7 @@ function followConversation() {
     }
     if (event.html.trim()) notify();
     const heading = $("h1", conversation), begun = $(".mine .words", messages);
-    if (heading.textContent === "New chat" && begun) heading.textContent = begun.textContent.slice(0, 60);
+    if (heading.textContent === "New chat" && begun) heading.textContent = begun.textContent.replace(/^(.{59}).{2,}$/su, "$1…");
   }));
   on("extra", (event) => { grow(() => place(event.html)); notify(); });
   for (const kind of ["messages", "said", "extra"]) on(kind, () => setTimeout(begun));
