@@ -9,14 +9,14 @@ from hashlib import sha256
 from mimetypes import guess_type
 from pathlib import Path
 
-from nanobot.bus.events import Media, MediaKind
+from nanobot.bus.events import Media
+from nanobot.channel.documents import kind_of
 from nanobot.errors import NanobotError, SendRefused
 from nanobot.io import replace_file, storage_errors
 from nanobot.text import one_line
 from nanobot_cli.wire import MOST_BYTES, ChatRequest
 
 _FOLDER = "files"
-_PICTURES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 _KEPT_SECONDS = 30 * 86_400.0
 """Age at which a file is deleted that no turn has answered."""
 
@@ -40,7 +40,7 @@ class Uploads:
                 ref = f"{_id(event_id)}-{number}"
                 replace_file(self._folder / ref, data)
                 mime = guess_type(name)[0] or "application/octet-stream"
-                kept.append(Media(ref, _kind(mime), mime, one_line(name, 200), len(data)))
+                kept.append(Media(ref, kind_of(mime), mime, one_line(name, 200), len(data)))
         return tuple(kept)
 
     def read(self, ref: str, limit: int) -> bytes:
@@ -87,14 +87,3 @@ def decode_files(request: ChatRequest) -> list[tuple[str, bytes]]:
 
 def _id(event_id: str) -> str:
     return sha256(event_id.encode("utf-8", "surrogatepass")).hexdigest()[:32]
-
-
-def _kind(mime: str) -> MediaKind:
-    match mime.partition("/")[0]:
-        case "image" if mime in _PICTURES:
-            return "image"
-        case "audio":
-            return "audio"
-        case "video":
-            return "video"
-    return "document"

@@ -15,13 +15,16 @@ from loguru import logger
 from msgspec import MsgspecError, Struct, to_builtins
 from msgspec.json import decode
 
-from nanobot.bus.events import Media
+from nanobot.bus.events import Media, MediaKind
 from nanobot.channel import ChannelHost
 from nanobot.errors import SendRefused, StorageError
 from nanobot.io import append_line, json_line, replace_file, storage_errors
 from nanobot.text import one_line
 
 M = TypeVar("M", bound=Struct)
+
+PICTURES = ("image/png", "image/jpeg", "image/gif", "image/webp")
+"""MIME types of the pictures that models and browsers show."""
 
 _FILE = "quarantine.jsonl"
 _FILE_BYTES = 1_000_000
@@ -124,3 +127,15 @@ def file_facts(media: Media, path: Path, limit: int, platform: str) -> FileFacts
         raise SendRefused(f"{name} is empty, and {platform} does not accept empty files")
     mime = media.mime or guess_type(name)[0] or ""
     return FileFacts(name, mime.partition(";")[0].strip().lower(), size)
+
+
+def kind_of(mime: str) -> MediaKind:
+    """Return how a chat shows a file of this MIME type."""
+    match mime.partition("/")[0]:
+        case "image" if mime in PICTURES:
+            return "image"
+        case "audio":
+            return "audio"
+        case "video":
+            return "video"
+    return "document"

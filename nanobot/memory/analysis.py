@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from itertools import chain, pairwise, zip_longest
 from string import ascii_letters
@@ -479,3 +479,21 @@ def _any_piece() -> str:
     marks = "".join(chr(code) for code in codes if unicodedata.category(chr(code)) in ("Mn", "Mc"))
     letters = f"[^\\W_{_CJK}{_SYLLABIC}]"
     return f"{_RUN}|{letters}+(?:[{marks}\u0640]+{letters}*)*"
+
+
+def cut_window(text: str, most: int, terms: Sequence[str]) -> str:
+    """Return at most so many characters of `text`, from its part with the most search terms."""
+    if len(text) <= most:
+        return text
+    low = text.lower()
+    # Only the beginnings, because words are found in other forms.
+    begun = [term.lower()[: max(4, len(term) * 3 // 4)] for term in terms]
+    places = sorted(place for term in begun if (place := low.find(term)) >= 0)
+    best = max(
+        places,
+        key=lambda start: sum(start <= place < start + most - 100 for place in places),
+        default=0,
+    )
+    start = max(0, min(best - 80, len(text) - most))
+    end = start + most
+    return f"{'…' if start else ''}{text[start:end].strip()}{'…' if end < len(text) else ''}"

@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
+from uuid import uuid4
 
 from aiohttp import web
 from markupsafe import Markup
@@ -216,6 +217,16 @@ async def publish_message(
     await host.publish([message if earlier is None else make_temporary(message, earlier)])
 
 
+async def continue_here(call: Call) -> web.StreamResponse:
+    """Copy a conversation of another channel into a new chat of the page."""
+    key = call.form.get("c", "")
+    if await call.expect_visible(key) != call.own_scope:
+        raise PageError(403, "You can continue only your own conversations.")
+    chat = new_key(call)
+    await publish_message(call, chat, f"/continue {key}", f"web:{uuid4().hex}")
+    return call.back("/chat", c=chat)
+
+
 async def load_messages(call: Call, key: str, **wanted: object) -> dict[str, Any]:
     """Return a piece of a conversation. Raises `PageError` if the visitor may not see it."""
     owner = await call.expect_visible(key)
@@ -382,5 +393,6 @@ ROUTES = {
     ("GET", "/chat/export"): Route(export_conversation, everyone=True),
     ("POST", "/chat/send"): Route(send_message, everyone=True),
     ("POST", "/chat/press"): Route(press_button, everyone=True),
+    ("POST", "/chat/continue"): Route(continue_here, everyone=True),
     ("GET", "/session"): Route(confirm_session, everyone=True),
 }

@@ -19,7 +19,8 @@ from urllib.parse import quote
 from aiohttp import BodyPartReader, web
 from msgspec import Struct
 
-from nanobot.bus.events import Media, MediaKind
+from nanobot.bus.events import Media
+from nanobot.channel.documents import PICTURES, kind_of
 from nanobot.clock import with_timeout
 from nanobot.io import storage_errors
 from nanobot.text import one_line
@@ -34,8 +35,7 @@ _MOST_KEPT = 1_000_000_000  # bytes of all uploads together
 _KEPT_FREE = 200_000_000  # bytes of the disk that stay free
 UPLOADS = "uploads"
 _KEPT_SECONDS = 86_400  # age at which an upload without a message is removed
-_PICTURES = ("image/png", "image/jpeg", "image/gif", "image/webp")
-_SHOWN = (*_PICTURES, "audio/ogg", "audio/mpeg")
+_SHOWN = (*PICTURES, "audio/ogg", "audio/mpeg")
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,200}")
 
 
@@ -112,18 +112,7 @@ def _store(folder: Path, name: str, data: bytes, now: float) -> Media:
             raise PageError(507, "There is no space left for files.", hint="Try again tomorrow.")
         folder.mkdir(mode=0o700, exist_ok=True)
         (folder / ref).write_bytes(data)
-    return Media(ref, _kind(mime), mime, one_line(Path(name).name), len(data))
-
-
-def _kind(mime: str) -> MediaKind:
-    match mime.partition("/")[0]:
-        case "image" if mime in _PICTURES:
-            return "image"
-        case "audio":
-            return "audio"
-        case "video":
-            return "video"
-    return "document"
+    return Media(ref, kind_of(mime), mime, one_line(Path(name).name), len(data))
 
 
 def remove_old_uploads(folder: Path, now: float) -> None:

@@ -8,13 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date, datetime
 from typing import Any
-from uuid import uuid4
 
 from aiohttp import web
 from markupsafe import Markup, escape
 
 from nanobot.text import one_line
-from nanobot_web.pages.starting import new_key
 from nanobot_web.site import Call, PageError, Route
 
 PAGE = 40  # conversations in a piece of the list
@@ -138,18 +136,6 @@ async def delete_chat(call: Call) -> web.StreamResponse:
     return call.back("/chat", list="1")
 
 
-async def continue_here(call: Call) -> web.StreamResponse:
-    """Copy a conversation of another channel into a new chat of the page."""
-    from nanobot_web.pages.chat import publish_message
-
-    key = call.form.get("c", "")
-    if await call.expect_visible(key) != call.own_scope:
-        raise PageError(403, "You can continue only your own conversations.")
-    chat = new_key(call)
-    await publish_message(call, chat, f"/continue {key}", f"web:{uuid4().hex}")
-    return call.back("/chat", c=chat)
-
-
 async def _find(call: Call, key: str) -> dict[str, Any]:
     """Return a conversation that the visitor may change. Raises `PageError`."""
     scope = await call.expect_visible(key)
@@ -168,5 +154,4 @@ ROUTES = {
     ("POST", "/chat/change"): Route(change_chat, everyone=True),
     ("GET", "/chat/delete"): Route(ask_delete, everyone=True),
     ("POST", "/chat/delete"): Route(delete_chat, everyone=True),
-    ("POST", "/chat/continue"): Route(continue_here, everyone=True),
 }

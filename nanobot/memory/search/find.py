@@ -14,9 +14,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple
 
-from nanobot.memory.analysis import content_words, language_of, outline, word_forms, words_of
+from nanobot.memory.analysis import (
+    content_words,
+    cut_window,
+    language_of,
+    outline,
+    word_forms,
+    words_of,
+)
 from nanobot.memory.search.database import STREAM_BITS
-from nanobot.memory.search.tool import cut_window
 from nanobot.session.records import JsonValue
 from nanobot.session.titles import strip_markdown
 

@@ -25,6 +25,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct
 
 from nanobot.errors import ToolError
+from nanobot.memory.analysis import cut_window
 from nanobot.memory.documents import FACTS
 from nanobot.memory.search import Hit, Passage, Query, SearchResult
 from nanobot.memory.search.index import MemoryIndex
@@ -306,24 +307,6 @@ def _who(passage: Passage) -> str:
 def _indent(text: str, most: int, terms: Sequence[str] = ()) -> str:
     lines = re.split(_LINE_END, cut_window(text.strip(), most - 10, terms))
     return "\n".join(f"  | {line}" for line in lines)[:most]
-
-
-def cut_window(text: str, most: int, terms: Sequence[str]) -> str:
-    """Return at most so many characters of `text`, from its part with the most search terms."""
-    if len(text) <= most:
-        return text
-    low = text.lower()
-    # Only the beginnings, because words are found in other forms.
-    begun = [term.lower()[: max(4, len(term) * 3 // 4)] for term in terms]
-    places = sorted(place for term in begun if (place := low.find(term)) >= 0)
-    best = max(
-        places,
-        key=lambda start: sum(start <= place < start + most - 100 for place in places),
-        default=0,
-    )
-    start = max(0, min(best - 80, len(text) - most))
-    end = start + most
-    return f"{'…' if start else ''}{text[start:end].strip()}{'…' if end < len(text) else ''}"
 
 
 def render_miss(query: Query, result: SearchResult) -> str:
