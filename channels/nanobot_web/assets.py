@@ -55,7 +55,7 @@ def assets() -> Mapping[str, Asset]:
             body = place.read_bytes()
             compressed = zlib.compress(body, 9, wbits=_GZIP)
             hash = hashlib.sha256(body).hexdigest()[:16]
-            is_imported = place.name in ("chat.js", "temporary.js")
+            is_imported = suffix == ".js" and place.name != "app.js"
             found[place.name] = Asset(body, compressed, _TYPES[suffix], hash, is_imported)
     return found
 

@@ -59,6 +59,7 @@ _HEADERS = {
     "Referrer-Policy": "same-origin",  # without any, the origin of forms would be "null"
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), display-capture=(), geolocation=(), microphone=()",
     "Server": "nanobot",
 }
 _PUBLIC = ("style.css", "icon.svg", "manifest.json")  # also without a session, as browsers ask
@@ -221,6 +222,8 @@ class Site:
         self._options, self.host, self.overview, self.sessions = options, host, overview, sessions
         self.live = Live(overview, host.clock)
         self.extras = Extras(host.state_folder)
+        self.transcribing: set[str] = set()
+        """The accounts with a recording that is being transcribed."""
         self.plans: dict[str, Plan] = {}
         """The pending change of each session, as shown last."""
         self.at = ""
@@ -236,6 +239,11 @@ class Site:
         )
         self._jinja.filters["markdown"] = to_html
         self._jinja.globals["asset"] = asset_address
+
+    @property
+    def can_transcribe(self) -> bool:
+        """True if `model.transcription` is set."""
+        return "transcribe" in self.overview.operations
 
     @property
     def base(self) -> str:

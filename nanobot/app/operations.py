@@ -106,6 +106,7 @@ def build_operations(parts: Parts, pairing: Pairing) -> dict[str, Operation]:
         **toolbox.mcp.table(),
         **toolbox.approval_commands.table(),
         **parts.platforms.supervisor.table(),
+        **parts.models.voice.table(),
         **Looking(parts).table(),
     }
 

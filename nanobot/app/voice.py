@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nanobot.channel import Operation
 from nanobot.clock import Clock
+from nanobot.commands import text_argument
 from nanobot.config.model import SideModel, SpeechSettings, TranscriptionSettings
 from nanobot.config.settings import Settings
+from nanobot.io import storage_errors
 
 if TYPE_CHECKING:
     from nanobot.providers.endpoint import Endpoint
@@ -66,6 +71,21 @@ class Voice:
                 speaker = SpeechModel(server, clock, voice=speaking.voice)
                 self.closables += (speaker,)
             self.speech = Speech(speaker.speak, programs)
+
+    def table(self) -> Mapping[str, Operation]:
+        """Return the operation `transcribe`, or nothing without a listener."""
+        listener = self.listener
+        if listener is None:
+            return {}
+
+        async def transcribe(arguments: Mapping[str, object]) -> dict[str, object]:
+            """Return the words in the recording `file`, which has the type `mime`."""
+            path, mime = Path(text_argument(arguments, "file")), text_argument(arguments, "mime")
+            with storage_errors(path):
+                sound = await asyncio.to_thread(path.read_bytes)
+            return {"text": await listener.transcribe(sound, mime)}
+
+        return {"transcribe": transcribe}
 
 
 def sandbox_of_programs(settings: Settings) -> SandboxFinder:

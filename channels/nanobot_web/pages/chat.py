@@ -34,6 +34,7 @@ _OLDER = 180  # messages in a piece that a person requested
 _WRITABLE = ("web:", "cli:")  # conversations that a person may continue on the page
 _EVENT_ID = re.compile(r"[0-9a-f-]{8,40}")
 _AFTER_FOUND = 20  # messages to show after one that was searched
+_MICROPHONE = "camera=(), display-capture=(), geolocation=(), microphone=(self)"
 _STOPPED = "\n(stopped)\n"
 
 
@@ -103,9 +104,13 @@ async def show_chat(call: Call) -> web.StreamResponse:
     shown, is_cut = await _load_window(call, key or new_key(call))
     heading = _make_heading(shown["key"], shown)
     own: dict[str, Any] = {"key": shown["key"], "writable": shown["writable"], "shown": shown}
+    own["can_speak"] = shown["writable"] and call.site.can_transcribe
     own["is_start"] = not key and not listed["is_empty"]
     own["welcome"] = await make_welcome(call) if shown["new"] and shown["writable"] else None
-    return call.page("chat.html", heading, heading=heading, is_cut=is_cut, **own, **listed)
+    page = call.page("chat.html", heading, heading=heading, is_cut=is_cut, **own, **listed)
+    if own["can_speak"]:
+        page.headers["Permissions-Policy"] = _MICROPHONE
+    return page
 
 
 async def _load_window(call: Call, key: str) -> tuple[dict[str, Any], bool]:

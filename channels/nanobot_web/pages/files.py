@@ -10,7 +10,7 @@ import asyncio
 import re
 import secrets
 import shutil
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from mimetypes import guess_type
 from pathlib import Path
@@ -59,8 +59,7 @@ async def receive_form(call: Call) -> AsyncIterator[Form]:
         fields = await with_timeout(call.site.host.clock, _UPLOAD_SECONDS, reading)
         yield Form(fields, media)
     except BaseException as error:
-        for one in media:
-            (folder / UPLOADS / one.ref).unlink(missing_ok=True)
+        remove_uploads(call, media)
         if isinstance(error, TimeoutError):
             raise PageError(408, "The upload timed out.") from None
         raise
@@ -113,6 +112,12 @@ def _store(folder: Path, name: str, data: bytes, now: float) -> Media:
         folder.mkdir(mode=0o700, exist_ok=True)
         (folder / ref).write_bytes(data)
     return Media(ref, kind_of(mime), mime, one_line(Path(name).name), len(data))
+
+
+def remove_uploads(call: Call, media: Iterable[Media]) -> None:
+    """Remove uploads that no message has."""
+    for one in media:
+        (call.site.host.state_folder / UPLOADS / one.ref).unlink(missing_ok=True)
 
 
 def remove_old_uploads(folder: Path, now: float) -> None:

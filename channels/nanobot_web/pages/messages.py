@@ -1,5 +1,5 @@
 """Actions on a message and choices at the composer: earlier versions, the source text, the mark to
-keep, the commands and the models."""
+keep, voice input, the commands and the models."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 from aiohttp import web
 
 from nanobot_web.pages.chat import add_html, expect_writable, make_items
+from nanobot_web.pages.files import UPLOADS, receive_form, remove_uploads
 from nanobot_web.site import Call, PageError, Route
 
 _MOST_MODELS = 300
@@ -54,6 +55,26 @@ async def keep_message(call: Call) -> web.StreamResponse:
     return web.json_response(await call.ask("conversations.mark", by=by, **given))
 
 
+async def transcribe_recording(call: Call) -> web.StreamResponse:
+    """Return the words of a recording, which is not kept. A person can have one at a time."""
+    account, busy = call.visitor.account, call.site.transcribing
+    if account in busy:
+        raise PageError(429, "Your last recording is still being transcribed.")
+    busy.add(account)
+    try:
+        async with receive_form(call) as sent:
+            try:
+                if len(sent.media) != 1:
+                    raise PageError(400, "There is no recording.")
+                file = call.site.host.state_folder / UPLOADS / sent.media[0].ref
+                found = await call.ask("transcribe", file=str(file), mime=sent.media[0].mime)
+            finally:
+                remove_uploads(call, sent.media)
+    finally:
+        busy.discard(account)
+    return web.json_response(found)
+
+
 async def list_commands(call: Call) -> web.StreamResponse:
     """List the slash commands that the visitor may use."""
     owner = call.visitor.is_owner
@@ -81,6 +102,7 @@ ROUTES = {
     ("GET", "/chat/versions"): Route(show_version, everyone=True),
     ("GET", "/chat/source"): Route(show_source, everyone=True),
     ("POST", "/chat/keep"): Route(keep_message, everyone=True),
+    ("POST", "/chat/transcribe"): Route(transcribe_recording, everyone=True),
     ("GET", "/chat/commands"): Route(list_commands, everyone=True),
     ("GET", "/chat/models"): Route(show_models),
 }

@@ -12,6 +12,15 @@ export function openConversation(page) {
   followActions();
   if (writable) write();
   followKeys();
+  const speak = at("speak");
+  if (speak && globalThis.MediaRecorder && navigator.mediaDevices) {
+    speak.hidden = false;
+    speak.onclick = async () => {
+      speak.disabled = true;
+      await (await import("./voice.js")).record(page);
+      speak.disabled = false;
+    };
+  }
 }
 
 // --- days

@@ -15,7 +15,7 @@ from playwright.async_api import Browser, async_playwright
 _QUIET = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-sync",
-    "--disable-extensions", "--remote-debugging-port=0",
+    "--disable-extensions", "--remote-debugging-port=0", "--use-fake-device-for-media-stream",
 )  # fmt: skip
 
 

@@ -1,0 +1,74 @@
+"""Voice input in a real browser, whose microphone beeps."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Browser, ViewportSize, expect
+
+from nanobot.testing.model import ScriptedModel
+from tests.channels.web.browser import DESKTOP, PHONE, Scheme, begin_chat, browse, violations
+from tests.channels.web.support import serving
+
+_SCRIPT = 'printf "heard %s" "$(head -c 12 "$1" | tail -c 4)"'
+_LISTENER = {"command": ["sh", "-c", _SCRIPT, "sh", "{input}"], "sandbox": False}
+"""Transcribes a WAV file as `heard WAVE`."""
+_CONFIG = {"model": {"name": "m", "base_url": "http://127.0.0.1:9/v1", "transcription": _LISTENER}}
+
+
+def _uploads(home: Path) -> list[Path]:
+    return list(home.rglob("uploads/*"))
+
+
+@pytest.mark.parametrize(("size", "scheme"), [(DESKTOP, "light"), (PHONE, "dark")])
+async def test_the_words_of_a_recording_are_inserted_in_the_text_field(
+    tmp_path: Path, browser: Browser, size: ViewportSize, scheme: Scheme
+) -> None:
+    async with (
+        serving(tmp_path, ScriptedModel(), config=_CONFIG) as web,
+        browse(browser, web, size=size, scheme=scheme) as page,
+    ):
+        await page.context.grant_permissions(["microphone"])
+        await page.goto(f"{web.base}/chat/new")
+        text = page.get_by_label("Message", exact=True)
+        await text.fill("It says")
+        await page.get_by_role("button", name="Speak").press("Enter")
+        timer = page.get_by_role("timer")
+        await expect(timer).to_have_text("0:01")
+        assert await violations(page) == []
+        await page.get_by_role("button", name="Done").click()
+        await expect(text).to_have_value("It says heard WAVE")
+        await expect(text).to_be_focused()
+        await expect(timer).to_be_hidden()
+        assert await asyncio.to_thread(_uploads, tmp_path) == []
+
+        await page.get_by_role("button", name="Speak").click()
+        await expect(timer).to_be_visible()
+        await page.keyboard.press("Escape")
+        await expect(timer).to_be_hidden()
+        await expect(text).to_have_value("It says heard WAVE")
+        await page.context.clear_permissions()
+
+
+async def test_without_transcription_the_page_offers_and_allows_no_microphone(
+    tmp_path: Path, browser: Browser
+) -> None:
+    async with (
+        serving(tmp_path, ScriptedModel()) as web,
+        browse(browser, web) as page,
+        web.visit() as visit,
+    ):
+        await begin_chat(page)
+        await expect(page.locator("#send")).to_be_visible()
+        await expect(page.locator("#speak")).to_have_count(0)
+        async with visit.session.get(f"{web.base}/chat/new") as answer:
+            assert "microphone=()" in answer.headers["Permissions-Policy"]
+
+
+async def test_only_a_chat_may_use_the_microphone(tmp_path: Path) -> None:
+    async with serving(tmp_path, ScriptedModel(), config=_CONFIG) as web, web.visit() as visit:
+        for path, allowed in (("/chat/new", "microphone=(self)"), ("/memory", "microphone=()")):
+            async with visit.session.get(f"{web.base}{path}") as answer:
+                assert allowed in answer.headers["Permissions-Policy"]
