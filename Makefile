@@ -27,7 +27,7 @@ WORKERS := $(shell echo $$(($$(nproc) * 3 / 2)))
 # Many tests start Python processes, each of which would compile everything again.
 unexport PYTHONDONTWRITEBYTECODE
 
-EXTRAS := backup-encryption embeddings highlight mcp metrics pdf standard team
+EXTRAS := backup-encryption embeddings highlight math mcp metrics pdf standard team
 
 PYTEST = $(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 

