@@ -48,20 +48,26 @@ def to_mathml(source: str) -> Markup | None:
     None if it stays text."""
     cut = _DELIMITERS.get(source[:2], 1)
     tex, is_block = source[cut:-cut].strip(), source[:2] in ("$$", "\\[")
-    if not tex or len(tex) > _MOST or _MACRO.search(tex) or (cut == 1 and _PROSE.fullmatch(tex)):
+    if cut == 1 and _PROSE.fullmatch(tex):
         return None
+    display = "block" if is_block else "inline"
+    root = _convert(tex, display)
+    if root is None:
+        return None
+    inner = Markup("").join(_write(root, 0))
+    return Markup('<math display="{}">{}</math>').format(display, inner)
+
+
+def _convert(tex: str, display: str) -> Element | None:
+    """Return the library's elements, or None if there is no such formula."""
     converter = _find_converter()
-    if converter is None:
+    if converter is None or not 0 < len(tex) <= _MOST or _MACRO.search(tex):
         return None
     try:
-        root = converter(display="block" if is_block else "inline").convert_to_element(tex)
+        root: Element = converter(display=display).convert_to_element(tex)
     except Exception:  # noqa: BLE001 - the boundary: many kinds of errors for mistakes in a formula
         return None
-    if sum(1 for _ in root.iter()) > _MOST_ELEMENTS:
-        return None
-    display = Markup(' display="block"') if is_block else Markup("")
-    inner = Markup("").join(_write(root, 0))
-    return Markup("<math{}>{}</math>").format(display, inner)
+    return root if sum(1 for _ in root.iter()) <= _MOST_ELEMENTS else None
 
 
 def _write(parent: Element, depth: int) -> Iterator[Markup]:

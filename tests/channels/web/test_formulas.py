@@ -56,7 +56,7 @@ def test_other_text_and_mistakes_stay_as_they_are(text: str) -> None:
     ("text", "shown"),
     [
         ("$n$ items", "<mi>n</mi>"),
-        (r"**\(a_1\)**", "<strong><math><mrow><msub>"),
+        (r"**\(a_1\)**", '<strong><math display="inline"><mrow><msub>'),
         ("$$a$$", '<math display="block">'),
         (r"$\mathbb{R}$", "ℝ"),
         ("$5 + 6$", "<mo>+</mo>"),
