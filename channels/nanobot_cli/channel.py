@@ -21,7 +21,6 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol
 
 from loguru import logger
 
@@ -47,10 +46,10 @@ from nanobot.channel import ChannelHost, Chat, Limits, Operation, Overview, Send
 from nanobot.channel.health import ConnectionSlot
 from nanobot.clock import with_timeout
 from nanobot.errors import NanobotError, SendRefused, StorageError
+from nanobot_cli.listeners import Connection, Listener, NoConnection, Shown, Turn
 from nanobot_cli.unseen import Shelf
 from nanobot_cli.wire import (
     TEMPORARY,
-    Accepted,
     AgentMessage,
     ChatRequest,
     Choice,
@@ -59,34 +58,17 @@ from nanobot_cli.wire import (
     Note,
     Output,
     Reading,
-    Reply,
     SentFile,
-    Taken,
     Tool,
     ToolDone,
-    to_json,
 )
 
 PERSON = OWNER_ACCOUNT
 """The sender of every message: only the home's owner can open the socket."""
 
-STILL_WAITS = (
-    "Your message will be answered once the model is available again. To drop it, send /stop."
-)
 _NO_LIMIT = 1 << 62
 _MOST_UNHEARD = 100  # replies kept for clients that ask again
 _ON_ITS_WAY_SECONDS = 2.0  # longest time between the end of a turn and the sending of its reply
-
-
-class Connection(Protocol):
-    """One client. `send` must not block, even if the client does not read."""
-
-    @property
-    def is_closed(self) -> bool:
-        """True if no event can reach the client any more."""
-
-    def send(self, event: Mapping[str, object]) -> None:
-        """Send one event. Do nothing on a closed connection."""
 
 
 class CliChannel:
@@ -96,13 +78,13 @@ class CliChannel:
     limits = Limits(caption=_NO_LIMIT, files=0, closing=True, voice=True, shown_once=True)
 
     def __init__(self) -> None:
-        self._waiters: dict[str, _Listener] = {}
-        self._unheard: OrderedDict[str, _Listener] = OrderedDict()
+        self._waiters: dict[str, Listener] = {}
+        self._unheard: OrderedDict[str, Listener] = OrderedDict()
         """Replies without a waiting client, by event id."""
-        self._watchers: list[_Listener] = []
+        self._watchers: list[Listener] = []
         self._is_watched = asyncio.Event()
         """Set by the first watcher: nobody else needs the events of all conversations."""
-        self._turns: dict[str, list[str]] = {}
+        self._turns: dict[str, Turn] = {}
         self._overview: Overview | None = None
         self._postponed: set[str] = set()
         """Turns that go on later, whose requests have their reply."""
@@ -147,7 +129,7 @@ class CliChannel:
             raise NanobotError("the gateway does not accept messages from this terminal")
         self._waiters = {key: one for key, one in self._waiters.items() if not one.is_gone}
         self._watchers = [one for one in self._watchers if not one.is_gone]
-        listener = _Listener(request, chat_id, connection)
+        listener = Listener(request, chat_id, connection)
         if request.watch:
             await self._watch(host, listener)
         else:
@@ -202,16 +184,16 @@ class CliChannel:
             case Waiting():
                 self._show_wait(event)
             case TextDelta():
-                _show(Delta("", event.text, event.restart), self._in_turn(event.turn_id))
+                self._show_step(event.turn_id, Delta("", event.text, event.restart))
             case ToolStarted():
-                _show(Tool("", event.hint), self._in_turn(event.turn_id))
+                self._show_step(event.turn_id, Tool("", event.hint))
             case ToolFinished():
                 done = ToolDone("", event.hint, event.size, event.failed)
-                _show(done, self._in_turn(event.turn_id))
+                self._show_step(event.turn_id, done)
             case ToolOutput():
                 _show(Output("", event.text), self._in_turn(event.turn_id))
 
-    async def _watch(self, host: ChannelHost, watcher: _Listener) -> None:
+    async def _watch(self, host: ChannelHost, watcher: Listener) -> None:
         """Show the parts kept for the next watcher, then all later events."""
         watcher.accept()
         async with self._telling:  # later parts wait until the kept ones are shown
@@ -230,7 +212,7 @@ class CliChannel:
             self._watchers.append(watcher)
             self._is_watched.set()
 
-    async def _publish(self, host: ChannelHost, event_id: str, waiter: _Listener) -> None:
+    async def _publish(self, host: ChannelHost, event_id: str, waiter: Listener) -> None:
         request = waiter.request
         files = await self._keep_files(host, event_id, request)
         message = InboundMessage(
@@ -259,6 +241,9 @@ class CliChannel:
                 del self._waiters[event_id]
             raise _repeat_error(request)
         waiter.accept()
+        for turn_id, turn in self._turns.items():  # it was resumed before the client was back
+            if event_id in turn.events and not waiter.is_over:
+                waiter.join(turn_id, turn.unheard)
 
     async def _keep_files(
         self, host: ChannelHost, event_id: str, request: ChatRequest
@@ -283,7 +268,7 @@ class CliChannel:
             left = await asyncio.to_thread(Uploads(folder).drop, event_ids)
             self._has_files = self._has_files or left
 
-    async def _is_unanswered(self, host: ChannelHost, event_id: str, waiter: _Listener) -> bool:
+    async def _is_unanswered(self, host: ChannelHost, event_id: str, waiter: Listener) -> bool:
         """Return True if this process answers a message that is already stored: its reply is kept
         or due, or its turn still runs."""
         if (heard := self._unheard.pop(event_id, None)) is not None:
@@ -296,12 +281,12 @@ class CliChannel:
             await with_timeout(host.clock, _ON_ITS_WAY_SECONDS, waiter.over.wait())
         return waiter.is_over
 
-    def _listener(self, event_id: str) -> _Listener:
+    def _listener(self, event_id: str) -> Listener:
         """Return the listener for the reply to an event, or a stand-in that collects the reply."""
         waiter = self._waiters.get(event_id)
         if waiter is None or waiter.is_gone:
             self._waiters.pop(event_id, None)
-            nobody = _Listener(ChatRequest(event_id, "", ""), "", _NoConnection())
+            nobody = Listener(ChatRequest(event_id, "", ""), "", NoConnection())
             waiter = self._unheard.setdefault(event_id, waiter or nobody)
             if len(self._unheard) > _MOST_UNHEARD:
                 self._unheard.popitem(last=False)
@@ -325,12 +310,19 @@ class CliChannel:
 
     def _take(self, event: TurnStarted | TurnJoined) -> None:
         """Report to the new requests of a turn that it answers them."""
-        known = self._turns.setdefault(event.turn_id, [])
+        turn = self._turns.setdefault(event.turn_id, Turn())
         for event_id in event.event_ids:
-            if event_id in self._waiters and event_id not in known:
-                known.append(event_id)
-                if self._waiters[event_id].request.stream:
-                    self._waiters[event_id].send(Taken("", event.turn_id))
+            if event_id not in turn.events:
+                turn.events.append(event_id)
+                if event_id in self._waiters:
+                    self._waiters[event_id].join(event.turn_id)
+
+    def _show_step(self, turn_id: str, event: Delta | Tool | ToolDone) -> None:
+        """Show a step of a turn to its requests, or keep it for a client that repeats one."""
+        if listeners := self._in_turn(turn_id):
+            _show(event, listeners)
+        elif turn_id in self._turns:
+            self._turns[turn_id].unheard.append(event)
 
     def _end(self, event: TurnEnded) -> None:
         self._turns.pop(event.turn_id, None)
@@ -356,116 +348,39 @@ class CliChannel:
                 moment = host.clock.now().isoformat()
                 await asyncio.to_thread(Shelf(host.state_folder).add, part, moment)
 
-    def _in_chat(self, chat_id: str) -> list[_Listener]:
+    def _in_chat(self, chat_id: str) -> list[Listener]:
         """Return the listeners of a chat, or if it has none, of all chats."""
         listeners = [one for one in (*self._watchers, *self._waiters.values()) if not one.is_gone]
         found = [one for one in listeners if one.chat_id == chat_id]
         others = (one for one in listeners if one.request.everywhere)
         return found or ([] if chat_id.startswith(TEMPORARY) else [*others])
 
-    def _watchers_of(self, chat_id: str) -> list[_Listener]:
+    def _watchers_of(self, chat_id: str) -> list[Listener]:
         return [one for one in self._watchers if one.chat_id == chat_id and not one.is_gone]
 
-    def _watching(self, chat_id: str) -> list[_Listener]:
+    def _watching(self, chat_id: str) -> list[Listener]:
         """Return the watchers of a chat, or if it has none, of all chats."""
         return self._watchers_of(chat_id) or [
             one for one in self._in_chat(chat_id) if one.request.everywhere
         ]
 
-    def _in_turn(self, turn_id: str) -> list[_Listener]:
-        waiting = (self._waiters.get(event_id) for event_id in self._turns.get(turn_id, ()))
+    def _in_turn(self, turn_id: str) -> list[Listener]:
+        events = self._turns[turn_id].events if turn_id in self._turns else ()
+        waiting = (self._waiters.get(event_id) for event_id in events)
         return [one for one in waiting if one is not None and one.request.stream]
 
 
-_Shown = Taken | Reading | Delta | Tool | ToolDone | Output | Note | AgentMessage | Closed
-
-
-class _Listener:
-    """One request of a client: it waits for its reply, or watches a chat."""
-
-    def __init__(self, request: ChatRequest, chat_id: str, connection: Connection) -> None:
-        self.request, self.chat_id, self.connection = request, chat_id, connection
-        self.texts: list[str] = []
-        """The parts of the reply so far."""
-        self.ended: TurnEnded | None = None
-        """The end of its turn. The reply may still come."""
-        self.over = asyncio.Event()
-        """Set with the reply."""
-        self.is_repeated = False
-        """True if the client lost another gateway after the message was stored."""
-        self._accepted = False
-
-    @property
-    def is_gone(self) -> bool:
-        """True if the client has disconnected."""
-        return self.connection.is_closed
-
-    @property
-    def is_over(self) -> bool:
-        """True if the reply was sent."""
-        return self.over.is_set()
-
-    @property
-    def is_answered(self) -> bool:
-        """True if no text will follow the end of its turn: the notice of a pending message may have
-        gone to the previous gateway."""
-        outcome = self.ended.outcome if self.ended else ""
-        return outcome in ("stopped", "held") or (outcome == "waiting" and self.is_repeated)
-
-    def accept(self) -> None:
-        """Report that the message is durable, once and before any other event."""
-        if not self._accepted:
-            self._accepted = True
-            self.connection.send(to_json(Accepted(self.request.id)))
-
-    def send(self, event: _Shown | Reply) -> None:
-        """Send an event with the id of this request."""
-        self.accept()
-        self.connection.send(to_json(event._replace(id=self.request.id)))
-
-    def send_from(self, chat_id: str, said: AgentMessage) -> None:
-        """Send a message of a chat, which may not be this one."""
-        self.send(said if chat_id == self.chat_id else said._replace(chat=chat_id))
-
-    def reply(self) -> None:
-        """Send the collected text, with the facts about its turn."""
-        self.over.set()
-        reply = Reply("", "".join(self.texts))
-        if (end := self.ended) is not None:
-            waits = end.outcome == "waiting" and not self.texts
-            reply = reply._replace(
-                text=STILL_WAITS if waits else reply.text,
-                turn=end.turn_id,
-                tools=end.tools,
-                prompt_tokens=end.prompt_tokens,
-                completion_tokens=end.completion_tokens,
-                milliseconds=end.milliseconds,
-                outcome=end.outcome,
-                origin=end.origin,
-            )
-        self.send(reply)
-
-
-class _NoConnection:
-    """The connection of a client that is gone."""
-
-    is_closed = True
-
-    def send(self, event: Mapping[str, object]) -> None:
-        """See `Connection`."""
-
-
-def _one_each(listeners: Sequence[_Listener]) -> Iterable[_Listener]:
+def _one_each(listeners: Sequence[Listener]) -> Iterable[Listener]:
     """Return the first listener of each connection, so that each client gets an event once."""
     return {id(one.connection): one for one in reversed(listeners)}.values()
 
 
-def _show(event: _Shown, listeners: Sequence[_Listener]) -> None:
+def _show(event: Shown, listeners: Sequence[Listener]) -> None:
     for listener in _one_each(listeners):
         listener.send(event)
 
 
-def _tell(host: ChannelHost, part: OutboundPart, listeners: Sequence[_Listener]) -> None:
+def _tell(host: ChannelHost, part: OutboundPart, listeners: Sequence[Listener]) -> None:
     """Show a part that answers no pending request. If there are watchers, only they get its
     choices, because any other client may be a program."""
     said = _make_message(host, part.content, part.media, part.buttons)

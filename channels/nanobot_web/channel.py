@@ -9,7 +9,7 @@ A conversation is shown from its session. `Extras` keeps the newest messages tha
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from loguru import logger
 
 from nanobot.bus.events import OWNER_ACCOUNT, Media, OutboundPart, Progress, Receipt
-from nanobot.channel import ChannelHost, Limits, Operation, Overview
+from nanobot.channel import ChannelHost, GatewayEvent, Limits, Operation, Overview
 from nanobot.channel.health import ConnectionSlot
 from nanobot.errors import ChannelOff, NanobotError, SendRefused
 from nanobot.io import FENCE
@@ -54,12 +54,24 @@ class WebChannel:
 
     async def run(self, host: ChannelHost) -> None:
         """Sleep until the page is wanted, then serve it. A signed-in browser is a reason too,
-        because its pages reconnect after a restart."""
+        because its pages reconnect after a restart. Turns that resume meanwhile are not missed."""
         self._host.fill(host)
         host.report_idle("to open the page, run `nanobot web`")
-        if await asyncio.to_thread(self._has_visitors, host):
-            self._wanted.set()
+        assert self._overview is not None
+        early = list[GatewayEvent]()
+        async with AsyncExitStack() as watching:
+            watching.enter_context(self._overview.watch(early.append))
+            if await asyncio.to_thread(self._has_visitors, host):
+                self._wanted.set()
+            if self._wanted.is_set():
+                await self._serve(host, early, watching)
         await self._wanted.wait()
+        await self._serve(host, (), watching)
+
+    async def _serve(
+        self, host: ChannelHost, early: Iterable[GatewayEvent], watching: AsyncExitStack
+    ) -> None:
+        """Serve the page, beginning with the `early` events, which are `watching` until then."""
         assert self._overview is not None
         from nanobot_web.pages.files import remove_old_uploads
         from nanobot_web.sessions import Sessions
@@ -72,7 +84,8 @@ class WebChannel:
                 sessions = await asyncio.to_thread(Sessions, folder, host.clock)
                 site = Site(self._options, host, self._overview, sessions, routes())
                 site.at = await stack.enter_async_context(host.serve_http("/", site.handle))
-                stack.enter_context(site.live.watch())
+                await watching.aclose()
+                stack.enter_context(site.live.watch(early))
                 host.report_idle("")
                 self._site.fill(site)
                 stack.push_async_callback(self._site.clear)

@@ -9,7 +9,7 @@ A page that does not read is dropped. It reconnects by itself and continues afte
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
 
@@ -143,8 +143,11 @@ class Live:
         self._under_way: dict[str, _TurnState] = {}
         self._has_text = asyncio.Event()
 
-    def watch(self) -> AbstractContextManager[None]:
-        """Watch the gateway while inside."""
+    def watch(self, early: Iterable[GatewayEvent]) -> AbstractContextManager[None]:
+        """Watch the gateway while inside, after the messages and `early` events that are older."""
+        messages = (GatewayEvent(one.session_key, one) for one in self._overview.resumed)
+        for event in (*messages, *early):
+            self._pass_event(event)
         return self._overview.watch(self._pass_event)
 
     async def send_texts(self) -> None:

@@ -285,6 +285,7 @@ class Gateway:
         if leftovers.entries:
             logger.info("resuming {} unfinished messages", len(leftovers.entries))
             base.bus.count_open(leftovers.entries)
+            self._feed.resume(entry.message for entry in leftovers.entries)
         base.background.start(loop.resume(leftovers.entries), name="resume")
 
     async def _shutdown(self) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import json
 from asyncio.subprocess import DEVNULL, PIPE
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 
@@ -243,6 +243,15 @@ class Feed:
     def __init__(self) -> None:
         self.operations: Mapping[str, Operation] = {}
         self._watchers: list[Callable[[GatewayEvent], None]] = []
+        self._resumed: dict[tuple[str, str], InboundMessage] = {}
+
+    @property
+    def resumed(self) -> Sequence[InboundMessage]:
+        return tuple(self._resumed.values())
+
+    def resume(self, messages: Iterable[InboundMessage]) -> None:
+        """Note the unanswered messages of the previous process."""
+        self._resumed = {(one.session_key, one.answered_event): one for one in messages}
 
     @contextmanager
     def watch(self, watcher: Callable[[GatewayEvent], None]) -> Iterator[None]:
@@ -253,7 +262,7 @@ class Feed:
             self._watchers.remove(watcher)
 
     def __call__(self, event: TurnEvent, caller: TurnContext | None = None) -> None:
-        if not self._watchers:
+        if not (self._watchers or self._resumed):
             return
         if caller is not None:
             self.publish(caller.session_key, event)
@@ -266,6 +275,9 @@ class Feed:
 
     def publish(self, key: str, event: TurnEvent | ApprovalAsked | ApprovalClosed) -> None:
         """Pass on an event of the conversation `key`."""
+        if self._resumed and isinstance(event, TurnEnded) and event.outcome != "waiting":
+            for event_id in event.event_ids:
+                self._resumed.pop((key, event_id), None)
         for watcher in tuple(self._watchers):
             watcher(GatewayEvent(key, event))
 

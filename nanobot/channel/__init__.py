@@ -312,6 +312,10 @@ class Overview(Protocol):
     def operations(self) -> Mapping[str, Operation]:
         """The operations of the control socket, by name."""
 
+    @property
+    def resumed(self) -> Sequence[InboundMessage]:
+        """The messages of the previous process that have no answer yet. They cause no event."""
+
     def watch(self, watcher: Callable[[GatewayEvent], None]) -> AbstractContextManager[None]:
         """Call `watcher` with every event while inside. It must be quick."""
 

@@ -364,13 +364,15 @@ async def test_when_the_gateway_is_killed_in_an_answer_the_terminal_goes_on_and_
     journey: Journey,
 ) -> None:
     gate, answer = asyncio.Event(), Answer("The whole answer, from its first word to the last one.")
-    journey.model.then(Paused(gate, answer, 4), answer)
+    journey.model.then(Paused(asyncio.Event(), answer, 4), Paused(gate, answer, 4))
     gateway = await journey.start_gateway()
     async with journey.screen() as screen:
         screen.type("Answer me\r")
         await screen.wait_for("The whole answer")
         gateway.kill()
         await gateway.wait()
+        await screen.wait_for(lambda seen: count(seen, "The whole answer") > 1)  # it streams again
+        gate.set()
         await screen.wait_for(lambda seen: count(seen, "to the last one.") > 0)
         await screen.rest()
         journey.look(screen)

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from playwright.async_api import Browser, Page, expect
@@ -207,7 +208,7 @@ async def test_text_and_tools_of_a_running_turn_are_shown_in_order_in_a_later_ta
 async def test_after_a_kill_in_a_stream_every_page_shows_the_question_once_and_its_answer(
     tmp_path: Path, browser: Browser
 ) -> None:
-    port, model = free_port(), SlowServer(begins=True)
+    port, model = free_port(), SlowServer(begins=True, hanging=2)
     async with model.serving(), contextlib.AsyncExitStack() as kept:
         config = {"model": {"base_url": model.base_url, "name": "m", "context_window": 32_000}}
         async with kill_at_the_end(tmp_path, port, config) as web:
@@ -220,14 +221,29 @@ async def test_after_a_kill_in_a_stream_every_page_shows_the_question_once_and_i
                 await page.goto(pages[0].url)
             await write(pages[0], "go")
             for page in pages:
-                await expect(page.locator("#now .assistant .words")).not_to_be_empty()
-        for page in pages:
-            await expect(page.locator("#connection")).to_contain_text("Not connected")
-            await expect(page.locator(".mine .words")).to_have_text(["go"])
+                await expect(page.locator("#now .assistant .words")).to_have_text("Let me see")
+            await write(pages[1], "and then?")
+            for page in pages:
+                await expect(page.locator(".mine .words")).to_have_text(["go", "and then?"])
+        await _expect_lost(pages)
+        async with kill_at_the_end(tmp_path, port, config):
+            await model.until_asked(2)
+            await pages[2].reload()
+            for page in pages:  # the answer that begins again streams, too
+                await expect(page.locator("#connection")).to_be_empty()
+                await expect(page.locator("#now .assistant .words")).to_have_text("Let me see")
+                await expect(page.locator(".mine .words")).to_have_text(["go", "and then?"])
+        await _expect_lost(pages)
         async with kill_at_the_end(tmp_path, port, config):
             for page in pages:
-                await expect(page.locator(".assistant .words")).to_have_text(["Done."])
+                await expect(page.locator(".assistant .words")).to_have_text(["Done.", "Done."])
                 await expect(page.locator("#now > :not(#status)")).to_have_count(0)
-                await expect(page.locator(".mine .words")).to_have_text(["go"])
+                await expect(page.locator(".mine .words")).to_have_text(["go", "and then?"])
             await pages[1].reload()
-            await expect(pages[1].locator(".mine .words")).to_have_text(["go"])
+            await expect(pages[1].locator(".mine .words")).to_have_text(["go", "and then?"])
+
+
+async def _expect_lost(pages: Sequence[Page]) -> None:
+    for page in pages:
+        await expect(page.locator("#connection")).to_contain_text("Not connected")
+        await expect(page.locator(".mine .words")).to_have_text(["go", "and then?"])
