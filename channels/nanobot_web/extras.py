@@ -24,6 +24,7 @@ MOST_CHARACTERS = 8_000
 _FILE = "extras.json"
 _NEWEST = 20  # messages to search for a reply that was just committed
 _QUESTIONS = ("/approve ", "/deny ")  # the page shows pending questions itself
+_STOPPED = "Stopped."  # the answer of `/stop`: the conversation has a mark
 _CHANGING = asyncio.Lock()
 
 
@@ -71,7 +72,8 @@ class Extras:
         again changes nothing. Raises `StorageError`."""
         if part.is_temporary or any(one.value.startswith(_QUESTIONS) for one in part.buttons):
             return None
-        text = "" if await _is_in_session(part, overview) else part.content[:MOST_CHARACTERS]
+        is_known = part.content == _STOPPED or await _is_in_session(part, overview)
+        text = "" if is_known else part.content[:MOST_CHARACTERS]
         if not part.media and not text.strip():
             return None
         extra = Extra(part.key, conversation_of(part), now, text, part.media, part.buttons)

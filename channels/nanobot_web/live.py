@@ -9,6 +9,7 @@ A page that does not read is dropped. It reconnects by itself and continues afte
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
@@ -42,6 +43,9 @@ TICK_SECONDS = 0.25
 _MOST_OUTPUT = 4_000  # characters to keep of a running tool's output, the newest
 _QUIET = ("text", "tool", "output", "done", "wait", "note")
 """Kinds of events that don't change the list of conversations."""
+
+_OF_BUTTONS = re.compile(r"^/(?:stop$|retry --turn \S+|edit --turn \S+\s*)")
+"""Commands of the page's buttons, which are not shown as messages."""
 
 Event = Mapping[str, object]
 """An event for a page, of this `kind`."""
@@ -201,6 +205,10 @@ class Live:
             event = {"kind": "temporary", "key": part.key, "text": part.content}
         self._tell(conversation_of(part), event)
 
+    def note_change(self, key: str, *, deleted: bool = False) -> None:
+        """Handle a conversation that a page has changed or deleted."""
+        self._tell(key, {"kind": "deleted" if deleted else "refresh"})
+
     def end_all(self) -> None:
         """End all pages. Those still signed in reconnect."""
         for follower in tuple(self._followers):
@@ -219,20 +227,26 @@ class Live:
             self._tell_owner(event)
             return
         if isinstance(event, InboundMessage):
-            if event.expects_answer or event.origin.initiator == "person":
-                said = {
-                    "kind": "said",
-                    "event": event.answered_event,
-                    "text": event.content,
-                    "files": [file.name or file.kind for file in event.media],
-                    "name": event.sender_name if event.is_group else "",
-                    "at": event.timestamp.isoformat(),
-                }
-                self._of(key).said[event.answered_event] = said
-                self._tell(key, said)
-            return
-        if (update := self._update(key, event)) is not None:
+            self._note_message(key, event)
+        elif (update := self._update(key, event)) is not None:
             self._tell(key, update)
+
+    def _note_message(self, key: str, message: InboundMessage) -> None:
+        """Show a message that is pending from now on."""
+        text = _OF_BUTTONS.sub("", message.content)
+        is_shown = message.expects_answer or message.origin.initiator == "person"
+        if not (is_shown and (text or message.media)):
+            return
+        event = message.answered_event
+        said = self._of(key).said[event] = {
+            "kind": "said",
+            "event": event,
+            "text": text,
+            "files": [file.name or file.kind for file in message.media],
+            "name": message.sender_name if message.is_group else "",
+            "at": message.timestamp.isoformat(),
+        }
+        self._tell(key, said)
 
     def _tell_owner(self, event: ApprovalAsked | ApprovalClosed) -> None:
         shown: Event = {"kind": "asked", "code": event.code}

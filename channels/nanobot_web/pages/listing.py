@@ -118,6 +118,7 @@ async def change_chat(call: Call) -> web.StreamResponse:
     else:
         raise PageError(400, "The form is invalid.")
     await call.change("conversations.change", key=key, **changes)
+    call.site.live.note_change(key)
     archived = "1" if what == "restore" else ""
     return call.back("/chat", c=call.form.get("shown"), list="1", archived=archived)
 
@@ -133,6 +134,7 @@ async def delete_chat(call: Call) -> web.StreamResponse:
     await _find(call, key)
     if done := await call.change("conversations.delete", key=key):
         call.tell(str(done["text"]))
+        call.site.live.note_change(key, deleted=True)
     return call.back("/chat", list="1")
 
 

@@ -52,7 +52,9 @@ async def keep_message(call: Call) -> web.StreamResponse:
         raise PageError(400, "There is no such message.")
     given = {"key": key, "seq": int(seq[:12]), "kept": call.form.get("kept") == "yes"}
     by = f"web:{call.visitor.account}"
-    return web.json_response(await call.ask("conversations.mark", by=by, **given))
+    done = await call.ask("conversations.mark", by=by, **given)
+    call.site.live.note_change(key)
+    return web.json_response(done)
 
 
 async def transcribe_recording(call: Call) -> web.StreamResponse:

@@ -132,7 +132,15 @@ async def _write_new_messages(
         call, make_items(new, await describe_turns(call, key)), key, shown["name"]
     )
     last = max(after, int(shown["last"]))
-    event = {"kind": "messages", "html": html, "numbers": numbers, "whole": not shown["more"]}
+    event = {
+        "kind": "messages",
+        "html": html,
+        "numbers": numbers,
+        "whole": not shown["more"],
+        "kept": [one["seq"] for one in shown["messages"] if one.get("kept")],
+        "title": shown["title"],
+        "model": shown["model"],
+    }
     await response.write(f"id: {last}\ndata: {json.dumps(event)}\n\n".encode())
     return last
 

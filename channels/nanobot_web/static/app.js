@@ -1,7 +1,7 @@
 // The one script of the pages. Whatever HTML it puts in place was made, and escaped, by the server;
 // what it makes itself it makes of text. Pages work without it as far as a form can.
 
-import { openConversation } from "./chat.js";
+import { openConversation, showFacts } from "./chat.js";
 
 const token = document.querySelector("meta[name=form-token]")?.content ?? "";
 const $ = (selector, from = document) => from.querySelector(selector);
@@ -197,6 +197,7 @@ document.addEventListener("click", (event) => {
 });
 on("elsewhere", listLater);
 on("end", listLater);
+on("turn", () => { if (!$("#list [aria-current]")) listLater(); }); // a new chat
 
 // --- a conversation
 
@@ -285,6 +286,7 @@ function followConversation() {
       at("spoken").textContent = [...messages.querySelectorAll(":scope > .assistant .words")].at(-1)?.textContent.slice(0, 2000) ?? "";
     }
     if (event.html.trim()) notify();
+    if (at("compose")) showFacts(event);
     const heading = $("h1", conversation), begun = $(".mine .words", messages);
     if (heading.textContent === "New chat" && begun) heading.textContent = begun.textContent.replace(/^(.{59}).{2,}$/su, "$1…");
   }));
@@ -341,6 +343,7 @@ function followConversation() {
     shown.firstChild.append(` · ${event.seconds} s`);
   }));
   on("note", (event) => toast(event.text));
+  on("deleted", () => { location.href = "/chat?list=1"; });
   on("end", (event) => grow(() => {
     showStatus("");
     turn = "";

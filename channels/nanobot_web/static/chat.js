@@ -101,11 +101,22 @@ const actions = {
   async keep(item) {
     const tag = $(".foot .tag", item), { seq } = item.dataset;
     if (!await send("/chat/keep", fields({ c: key, seq, kept: tag ? "no" : "yes" }))) return;
-    if (tag) tag.remove();
-    else $(".foot", item).prepend(Object.assign(document.createElement("span"), { className: "tag", textContent: "kept", title: "marked to keep" }));
     $("[data-do=keep]", acts).textContent = tag ? "Keep" : "Don't keep";
   },
 };
+
+/** Show the marks, title and model that another tab may have changed. */
+export function showFacts({ kept, model, numbers, title }) {
+  for (const seq of numbers) {
+    const foot = $(`#m${seq} > .foot`, messages), tag = foot && $(".tag", foot);
+    if (tag && !kept.includes(seq)) tag.remove();
+    if (foot && !tag && kept.includes(seq))
+      foot.prepend(Object.assign(document.createElement("span"), { className: "tag", textContent: "kept", title: "marked to keep" }));
+  }
+  if (title) $("h1", conversation).textContent = title;
+  const chosenModel = $(".model summary", conversation);
+  if (chosenModel) chosenModel.textContent = model || "Model";
+}
 function followActions() {
   messages.addEventListener("pointerover", (event) => { if (event.pointerType === "mouse" && !busy()) choose(event.target.closest(".item")); });
   // The menu must not go with a message that is replaced.
@@ -218,7 +229,6 @@ function write() {
     say(words ?? (model ? `/model ${model}` : `/think ${effort}`));
     button.closest("details")?.removeAttribute("open");
     for (const one of button.parentElement.querySelectorAll("[aria-pressed]")) one.setAttribute("aria-pressed", String(one === button));
-    if (model) $("summary", button.closest("details")).textContent = model;
   });
   form.addEventListener("input", (event) => {
     if (!event.target.matches("[data-filter]")) return;
@@ -233,7 +243,7 @@ function write() {
   $("[data-rename]", conversation)?.addEventListener("submit", async (event) => {
     event.preventDefault();
     const title = new FormData(event.target).get("title").trim();
-    if (await say(`/title ${title}`)) { $("h1", conversation).textContent = title || key; event.target.closest("details").open = false; }
+    if (await say(`/title ${title}`)) { $("h1", conversation).textContent = title || "New chat"; event.target.closest("details").open = false; }
   });
   $("[data-notify]", conversation)?.addEventListener("click", async () => {
     const permission = await globalThis.Notification?.requestPermission();

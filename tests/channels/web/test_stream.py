@@ -168,6 +168,8 @@ async def test_a_stopped_answer_stays_and_is_continued(tmp_path: Path, browser: 
         if SHOTS:
             await page.screenshot(path=f"{SHOTS}/stopped.png")
         await expect(stopped.locator("strong")).to_have_text("was")
+        await expect(page.locator(".mine .words")).to_have_text(["go"])
+        await expect(page.locator(".item.extra")).to_have_count(0)  # the mark is enough
         await expect(page.locator("#now > :not(#status)")).to_have_count(0)
         assert await violations(page) == []
         await page.get_by_role("button", name="Continue").click()
