@@ -34,17 +34,15 @@ from nanobot.memory.documents import ALL_FACTS, PENDING
 from nanobot.memory.gitstore import LIMIT
 from nanobot.memory.history import NOTHING_LEFT, READABLE, HistoryEntry
 from nanobot.memory.line_changes import blocks_of
+from nanobot.memory.provenance import FactLine, SourceMessage, excerpt
 from nanobot.memory.scopes import Memories, Memory, Scopes
 from nanobot.memory.similarity import Fact, Request, remove_sentences, tokenize_parts
 from nanobot.memory.store import MemoryStore
 from nanobot.memory.version import Change
 from nanobot.memory.why import (
     Explainer,
-    FactLine,
-    SourceMessage,
     closest_lines,
     entries_in,
-    excerpt,
     lines_of,
     note_lines,
     source_message,

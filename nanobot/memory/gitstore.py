@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from functools import lru_cache
+from itertools import takewhile
 from pathlib import Path
 
 from loguru import logger
@@ -27,7 +28,7 @@ from msgspec.structs import replace
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError, StorageError, ToolError
 from nanobot.io import hold_lock, storage_errors
-from nanobot.memory.documents import TRACKED, text_of
+from nanobot.memory.documents import PENDING, TRACKED, text_of
 from nanobot.memory.git import (
     Commit,
     DamagedRepository,
@@ -39,9 +40,10 @@ from nanobot.memory.git import (
 )
 from nanobot.memory.guard import summary_of_change
 from nanobot.memory.importance import without_importance
-from nanobot.memory.line_changes import merge
+from nanobot.memory.line_changes import blocks_of, undo
 from nanobot.memory.line_changes import split as split_lines
 from nanobot.memory.version import (
+    CONFIRMED,
     Author,
     Change,
     CommitMessage,
@@ -353,12 +355,18 @@ class GitStore:
         return self._revert(wanted, conflicts)
 
     def plan_restore(self, number: int) -> Revert:
-        """Return the texts that restore the files to their state after a version."""
+        """Return the texts that restore the files to their state after a version. Pending facts
+        stay, and facts accepted since then are pending again."""
         with self.acquire():
             versions = [one for one in self.versions() if one.number <= number]
             files = self.repository.files(versions[-1].commit) if versions else {}
             paths = (self.prefix + name for name in TRACKED)
-            return self._revert({path: self._blob_text(files.get(path, "")) for path in paths})
+            texts = {path: self._blob_text(files.get(path, "")) for path in paths}
+            pending = self.prefix + PENDING
+            since = takewhile(lambda one: one.version.number > number, self.lineage(pending))
+            now = text_of(self._current(pending))
+            texts[pending] = restore_pending(now, texts[pending], list(since))
+            return self._revert(texts)
 
     def _revert(self, wanted: Mapping[str, str], conflicts: Sequence[str] = ()) -> Revert:
         now = {path: text_of(self._current(path)) for path in wanted}
@@ -415,11 +423,26 @@ def join_run(versions: Sequence[Version]) -> Version:
     return replace(versions[-1], change=change, blobs=blobs)
 
 
+def restore_pending(now: str, then: str, since: Iterable[VersionSnapshot]) -> str:
+    """Add to the pending facts `now` the facts of `then` that the person accepted in the meantime.
+    Dropped facts stay away. `since` are the later versions of the file, newest first."""
+    accepted: dict[str, bool] = {}
+    for shot in since:
+        by_person = shot.version.author == "you" and shot.version.summary.startswith(CONFIRMED)
+        for block in set(blocks_of(shot.before)).difference(blocks_of(shot.after)):
+            accepted.setdefault(block, by_person)
+    begun = now or then.partition("- [")[0]
+    present = blocks_of(begun if begun.endswith("\n") else f"{begun}\n")
+    again = [one for one in blocks_of(then) if accepted.get(one) and one not in present]
+    return "".join([*present, *again]) if again else now
+
+
 def undo_steps(text: str, steps: Sequence[VersionSnapshot]) -> tuple[str, tuple[str, ...]]:
     """Return `text` without the changes `steps`, or unchanged with the conflicts."""
     undone = text
     for step in reversed(steps):
-        merged = merge(step.after, undone, step.before)
+        made = step.version.change.operations
+        merged = undo(step.after, undone, step.before, made)
         if merged.conflicts:
             return text, merged.conflicts
         undone = merged.text

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from itertools import filterfalse
 from operator import attrgetter
 from typing import TypeVar
@@ -205,12 +205,26 @@ def make_changes(document: _Document, steps: Sequence[Operation]) -> list[Operat
     return left
 
 
-def merge(base: str, ours: str, theirs: str) -> MergeResult:
+def _three_way(base: Value, ours: Value, theirs: Value) -> Value:
+    if ours == base:
+        return theirs
+    return ours if theirs in (base, ours) else max(ours, theirs)
+
+
+def merge(
+    base: str,
+    ours: str,
+    theirs: str,
+    known: Sequence[Operation] = (),
+    choose: Callable[[str, str, str], str] = _three_way,
+) -> MergeResult:
     """Merge both sides' changes to `base`, in the layout of `ours`.
 
     A line that both added occurs once. A line that one side reworded and the other removed, or
     reworded otherwise, is a conflict: both versions stay. A line whose section was removed on the
-    other side goes to the end."""
+    other side goes to the end. `choose` selects a line's mark from the base and both sides, by
+    default the higher of two new ones. `known` are rewordings, in addition to those by
+    similarity."""
     if theirs in (base, ours):
         return MergeResult(ours)
     if ours == base:
@@ -226,8 +240,19 @@ def merge(base: str, ours: str, theirs: str) -> MergeResult:
     placed = [replace(step, section=names.get(step.section, "")) for step in other]
     gone = _change(document, placed, target)
     _change(document, [replace(step, old="") for step in gone], target)
-    text = with_marks(document.text, merge_marks(marks, (*mine, *other)))
+    text = with_marks(document.text, merge_marks(marks, (*known, *mine, *other), choose))
     return MergeResult(text, tuple(find_conflicts(mine, other)))
+
+
+def undo(after: str, now: str, before: str, made: Iterable[Operation]) -> MergeResult:
+    """Merge the reverse of a change from `before` to `after` into the text `now`. An importance
+    that was set since stays. `made` are the change's operations."""
+    known = [Operation(strip_mark(one.new), strip_mark(one.old)) for one in made]
+
+    def keep_newest(after: str, now: str, before: str) -> str:
+        return before if now == after else now
+
+    return merge(after, now, before, known, keep_newest)
 
 
 def collect_new_marks(
@@ -240,17 +265,20 @@ def collect_new_marks(
 
 
 def merge_marks(
-    sides: Sequence[Mapping[str, str]], operations: Sequence[Operation]
+    sides: Sequence[Mapping[str, str]],
+    operations: Sequence[Operation],
+    choose: Callable[[str, str, str], str],
 ) -> dict[str, str]:
-    """Return the marks after a merge: of the side that changed one, or the higher of two. `sides`
-    are the marks of the base and of both sides. A reworded line keeps its mark."""
+    """Return the marks after a merge. `sides` are the marks of the base and of both sides, of which
+    `choose` selects one. A reworded line keeps its mark."""
     was: dict[str, set[str]] = {}
     for step in operations:
         if step.rewords:
             was.setdefault(step.new, set()).add(step.old)
 
     def mark_of(line: str, old: str) -> str:
-        return _three_way(*(side.get(line) or side.get(old, "") for side in sides))
+        base, ours, theirs = (side.get(line) or side.get(old, "") for side in sides)
+        return choose(base, ours, theirs)
 
     lines = {*was, *(line for side in sides for line in side)}
     return {line: max(mark_of(line, old) for old in was.get(line, {line})) for line in lines}
@@ -409,12 +437,6 @@ def _change(
         while old and document.count(old) > target.get(old, 0):
             document.remove(old)
     return gone
-
-
-def _three_way(base: Value, ours: Value, theirs: Value) -> Value:
-    if ours == base:
-        return theirs
-    return ours if theirs in (base, ours) else max(ours, theirs)
 
 
 def find_conflicts(mine: Sequence[Operation], other: Sequence[Operation]) -> Iterator[str]:

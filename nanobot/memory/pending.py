@@ -25,7 +25,7 @@ from nanobot.memory.importance import without_importance
 from nanobot.memory.line_changes import Operation, blocks_of, split
 from nanobot.memory.store import MemoryStore
 from nanobot.memory.taint import sources_of
-from nanobot.memory.version import Change
+from nanobot.memory.version import CONFIRMED, Change
 from nanobot.text import pluralize
 
 _HEADING = "# Pending facts"
@@ -34,8 +34,6 @@ _OLD, _SECTION = "  instead of: ", "  under: "
 BY_NANOBOT = "nanobot"
 """Origin of changes that are held back because they remove too much at once, or because the
 person's messages do not show that a fact is over."""
-CONFIRMED = "confirmed"
-"""First word of the summary of a version with facts that the person accepted."""
 HELD_BACK = Change("agent", "held back")
 _CODE = 16
 MOST_WAITING, MOST_CHARACTERS = 200, 100_000

@@ -23,6 +23,9 @@ Author = Literal["start", "consolidate", "dream", "agent", "you", "restore", "fo
 TAGS: dict[Author, str] = {author: f"[{author.title()}]" for author in get_args(Author)}
 """Beginning of a version's subject line, as `[Dream]`."""
 
+CONFIRMED = "confirmed"
+"""First word of the summary of a version with facts that the person accepted."""
+
 
 class Change(Struct, frozen=True, omit_defaults=True):
     """One change of a long-term file.

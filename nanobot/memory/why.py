@@ -11,12 +11,10 @@ import asyncio
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
-from datetime import datetime
 from heapq import nlargest
-from itertools import islice
+from itertools import dropwhile, islice, takewhile
 from operator import itemgetter
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from nanobot.errors import NanobotError, UnknownSession
@@ -27,152 +25,25 @@ from nanobot.memory.guard import fact_lines, without_list_mark
 from nanobot.memory.history import HistoryEntry
 from nanobot.memory.importance import without_importance
 from nanobot.memory.line_changes import Operation, number_blocks, split
-from nanobot.memory.pending import CONFIRMED
+from nanobot.memory.provenance import (
+    RETIRED_ON,
+    Explanation,
+    FactLine,
+    HistorySource,
+    NoteSource,
+    Provenance,
+    ProvenanceStep,
+    SourceMessage,
+)
 from nanobot.memory.scopes import Memories, Memory, Scopes
 from nanobot.memory.similarity import Request, most_similar, share, words
-from nanobot.memory.store import day_of, note_path
-from nanobot.memory.version import TAGS, Author, Change, Version, VersionSnapshot
+from nanobot.memory.store import note_path
+from nanobot.memory.version import CONFIRMED, Change, Version, VersionSnapshot
 from nanobot.messages import Message, attribute_message
 from nanobot.session.manager import SessionManager
-from nanobot.text import shorten
 
-_LONGEST = 240
 _MOST_LINES, _MOST_SAID, _MOST_STEPS = 3, 3, 20
 _LIKE_ENOUGH, _ALIKE = 0.3, 0.6
-_RETIRED_ON = r"^[-*+]\s+\d{4}-\d{2}-\d{2}:\s*"
-
-
-class FactLine(Struct, frozen=True, rename={"number": "line_number", "text": "line"}):
-    """A fact in a scope's file: the `path` in the scope's folder, and the line's `number` from
-    1."""
-
-    path: str
-    number: int
-    text: str
-
-
-class NoteSource(Struct, frozen=True):
-    """The notes of a day or month behind a line. For a digest's line, also the notes of the days
-    that it names."""
-
-    key: str
-    found: tuple[FactLine, ...]
-
-    def lines(self) -> Iterator[str]:
-        how = "promoted from the digest" if is_month(self.key) else "learned from the notes"
-        yield f"  - {how} of {self.key}"
-        yield from map(render_note, self.found)
-
-
-class SourceMessage(Struct, frozen=True):
-    """A message behind a line. `kept` if it is marked to keep."""
-
-    session: str
-    seq: int
-    who: str
-    when: datetime | None
-    text: str
-    kept: bool = False
-
-
-class HistorySource(Struct, frozen=True):
-    """A history entry behind a line. `range` has its first and last message, 0 for none."""
-
-    cursor: int
-    when: datetime
-    session: str
-    range: tuple[int, int]
-    summary: str
-
-    @classmethod
-    def of(cls, entry: HistoryEntry) -> HistorySource:
-        span = (entry.first, entry.last)
-        return cls(entry.cursor, entry.timestamp, entry.session, span, entry.summary)
-
-    @property
-    def line(self) -> str:
-        where = f" of {self.session}" if self.session else ""
-        first, last = self.range
-        span = f", messages {first} to {last}" if last else ""
-        return f"  - history {self.cursor}{where}{span}: {excerpt(self.summary)}"
-
-
-class ProvenanceStep(Struct, frozen=True):
-    """A version that gave the line this wording (`line`), and its sources: a history entry or a
-    turn of a session, and messages. `note` explains what is not shown."""
-
-    version: int
-    commit: str
-    when: datetime
-    author: Author
-    summary: str
-    line: str
-    session: str = ""
-    turn: str = ""
-    note: str = ""
-    entry: HistorySource | None = None
-    messages: tuple[SourceMessage, ...] = ()
-    noted: NoteSource | None = None
-
-    def lines(self) -> Iterator[str]:
-        head = f"version {self.version}, {self.commit[:10]}, {self.when:%Y-%m-%d %H:%M}"
-        yield f"- {f'{TAGS[self.author]} {self.summary}'.rstrip()} ({head})"
-        if self.author == "you":
-            yield f"  - written by you or at your request on {self.when:%Y-%m-%d}"
-        if self.author == "start":
-            yield "  - in the file since the first version"
-        if self.entry:
-            yield self.entry.line
-        if self.noted:
-            yield from self.noted.lines()
-        for said in self.messages:
-            when = f"{said.when:%Y-%m-%d %H:%M}, " if said.when else ""
-            kept = " (marked to keep)" if said.kept else ""
-            yield f"  - [{when}{said.session} #{said.seq}] {said.who}{kept}: {excerpt(said.text)}"
-        if self.note:
-            yield f"  - {self.note}"
-
-
-class Provenance(FactLine, frozen=True):
-    """A line with its wordings, newest first, or none if no version has it. Notes and digests have
-    no versions: `noted` are the notes behind a digest. `standing` shows whether a fact is in the
-    prompt, and why."""
-
-    steps: tuple[ProvenanceStep, ...] = ()
-    noted: tuple[FactLine, ...] = ()
-    standing: str = ""
-
-    def lines(self) -> Iterator[str]:
-        """Render for people."""
-        wording = without_importance(self.text)
-        yield f"{self.path}, line {self.number}: {excerpt(wording)}"
-        yield from (f"- {self.standing}",) if self.standing else ()
-        name = self.path.rpartition("/")[2]
-        if month_of(name):
-            yield "- from a digest that Dream wrote from notes (you can edit it)"
-        elif day_of(name):
-            yield f"- noted on {day_of(name)}"
-        elif not self.steps:
-            yield "- Source unknown: no version contains this line."
-        for step in self.steps:
-            if step.line.strip() != wording.strip():
-                yield f"- earlier wording: {excerpt(step.line)}"
-            yield from step.lines()
-            wording = step.line
-        yield from map(render_note, self.noted)
-
-
-class Explanation(Struct, frozen=True):
-    """The lines that answer a question."""
-
-    found: tuple[Provenance, ...]
-
-    @property
-    def text(self) -> str:
-        """Markdown for people that is also readable as plain text."""
-        if not self.found:
-            return "I remember nothing about this. To search all messages, send `/memory search`."
-        return "\n\n".join("\n".join(one.lines()) for one in self.found)
 
 
 class Explainer:
@@ -209,26 +80,41 @@ class Explainer:
     def wordings(self, memory: Memory, line: FactLine) -> tuple[str, ...]:
         """Return the wordings of a line, the newest first. Blocks."""
         earlier = islice(self._wordings(memory, line), _MOST_STEPS)
-        return (line.text, *(wording for _, wording in earlier))
+        return (line.text, *(wording for _, wording, _ in earlier))
 
-    def _wordings(self, memory: Memory, line: FactLine) -> Iterator[tuple[Version, str]]:
-        """Yield the versions behind a line with its wordings, newest first. For a retired fact,
-        continue with its former file."""
-        wording = ""
-        for version, wording in self._lineage(memory, line.path, line.text):
-            yield version, wording
-        if line.path == RETIRED and wording:
-            fact = re.sub(_RETIRED_ON, "", wording)
-            before = (list(self._lineage(memory, path, fact, removed=True)) for path in FACTS)
-            yield from next(filter(None, before), ())
+    def _wordings(self, memory: Memory, line: FactLine) -> Iterator[tuple[Version, str, str]]:
+        """Yield the versions behind a line with its wordings, newest first. For a retired fact, the
+        version that removed it comes with the fact, and the versions of its former file follow."""
+        found = self._lineage(memory, line.path, line.text)
+        if line.path != RETIRED:
+            yield from ((version, wording, "") for version, wording in found)
+            return
+        for retired, wording in islice(list(found)[::-1], 1):  # earlier than any edit of the line
+            fact = without_list_mark(re.sub(RETIRED_ON, "", wording))
+            removal, path = self._find_removal(memory, fact, retired)
+            yield removal, wording, fact
+            former = self._lineage(memory, path, fact, until=removal.number) if path else ()
+            yield from ((version, wording, "") for version, wording in former)
+
+    def _find_removal(self, memory: Memory, fact: str, retired: Version) -> tuple[Version, str]:
+        """Return the version that removed a fact when `retired` wrote it to retired.md, and the
+        file. Return `retired` and "" if there is none."""
+        for path in FACTS:
+            every = memory.versions.lineage(memory.prefix + path)
+            later = takewhile(lambda one: one.version.number >= retired.number, every)
+            gone = [one.version for one in later if is_removed(fact, one)]
+            if gone:
+                return gone[-1], path
+        return retired, ""
 
     def _lineage(
-        self, memory: Memory, path: str, line: str, *, removed: bool = False
+        self, memory: Memory, path: str, line: str, until: int = 0
     ) -> Iterator[tuple[Version, str]]:
-        """Yield the versions that gave `line` this or a replaced wording. With `removed`, begin at
-        its latest removal."""
-        wording = without_importance(line).strip()
-        for snapshot in memory.versions.lineage(memory.prefix + path):
+        """Yield the versions that gave `line` this or a replaced wording. With `until`, begin at
+        its removal by that version."""
+        wording, removed = without_importance(line).strip(), until > 0
+        every = memory.versions.lineage(memory.prefix + path)
+        for snapshot in dropwhile(lambda one: one.version.number > until > 0, every):
             if not removed and f"\n{wording}\n" in f"\n{snapshot.before}":
                 continue  # true for most versions, and much faster than the sets
             before, after = split_lines(snapshot.before), split_lines(snapshot.after)
@@ -239,23 +125,32 @@ class Explainer:
             if wording not in after - before:
                 continue
             yield snapshot.version, wording
-            previous = find_replaced_line(snapshot, wording, before, after)
-            if previous:
-                wording = previous
-            elif snapshot.version.author == "restore":
+            if snapshot.version.author == "restore":
                 removed = True  # a restored line was written before its removal
-            else:
+                continue
+            wording = find_replaced_line(snapshot, wording, before, after)
+            if not wording:
                 return
 
     def _trace_version(
-        self, memory: Memory, version: Version, line: str, asker: str
+        self, memory: Memory, version: Version, line: str, removed: str, asker: str
     ) -> ProvenanceStep:
-        change = self._find_change(memory, version, line)
-        made = find_operation(change, line)
+        """Trace a version that wrote `line`, or that `removed` a fact."""
+        replacement = find_replacement(version, removed)
+        sought = next(filter(None, (replacement, removed, line)))
+        change = self._find_change(memory, version, sought)
+        made = find_operation(change, sought)
         cursors = (made.cursor,) if made.cursor else change.cursors
-        entry = None if made.note else find_entry(memory, cursors, line)
+        entry = None if made.note else find_entry(memory, cursors, sought)
         step = ProvenanceStep(
-            version.number, version.commit, version.when, version.author, version.summary, line
+            version.number,
+            version.commit,
+            version.when,
+            version.author,
+            version.summary,
+            line,
+            removed=bool(removed),
+            replacement=replacement,
         )
         if not self._may_see(memory, entry.session if entry else change.session):
             note = "Its source is a conversation that belongs to another memory."
@@ -265,8 +160,8 @@ class Explainer:
             session=change.session if self._may_see(memory, change.session) else "",
             turn=change.turn,
             entry=entry and HistorySource.of(entry),
-            messages=self._find_evidence(change, entry, line, asker),
-            noted=find_notes(memory, made.note, line),
+            messages=self._find_evidence(change, entry, sought, asker),
+            noted=find_notes(memory, made.note, sought),
         )
         is_based = change.turn or version.author in {"dream", "consolidate"}
         if is_based and not any((step.entry, step.messages, step.noted)):
@@ -341,10 +236,6 @@ def find_same_line(wanted: str, lines: Iterable[str]) -> str:
     return next((line for line in lines if without_list_mark(line) == bare), "")
 
 
-def excerpt(text: str) -> str:
-    return shorten(text, _LONGEST)
-
-
 def lines_of(memory: Memory) -> Iterator[FactLine]:
     """Yield every fact in the long-term files of a scope."""
     for path in ALL_FACTS:
@@ -368,9 +259,26 @@ def entries_in(memory: Memory, path: str) -> Iterator[FactLine]:
         yield FactLine(path, number, block)
 
 
+def is_removed(fact: str, snapshot: VersionSnapshot) -> bool:
+    """Return True if a version removed a fact, given without its list mark."""
+    if fact not in snapshot.before:
+        return False
+    gone = split_lines(snapshot.before) - split_lines(snapshot.after)
+    return bool(find_same_line(fact, gone))
+
+
+def find_replacement(version: Version, fact: str) -> str:
+    """Return the line that replaced a fact in a version, or ""."""
+    made = (op for op in version.change.operations if op.rewords)
+    found = (op.new for op in made if without_list_mark(op.old) == fact)
+    return without_importance(next(found, ""))
+
+
 def find_operation(change: Change, line: str) -> Operation:
-    """Return the operation that made this line, if it names its source, else an empty one."""
-    made = (op for op in change.operations if without_importance(op.new).strip() == line.strip())
+    """Return the operation that made or removed this line, if it names its source, else an empty
+    one."""
+    lines = (((op.new or op.old), op) for op in change.operations)
+    made = (op for changed, op in lines if without_list_mark(changed) == without_list_mark(line))
     return next((op for op in made if op.cursor or op.note), Operation())
 
 
@@ -409,10 +317,6 @@ def select_alike(wanted: Collection[str], lines: Iterable[FactLine], most: int) 
     scored = [(share(wanted, line.text), line) for line in lines]
     best = nlargest(most, (one for one in scored if one[0] >= _LIKE_ENOUGH), key=itemgetter(0))
     return sorted((line for _, line in best), key=lambda line: line.number)
-
-
-def render_note(line: FactLine) -> str:
-    return f"  - {line.path}, line {line.number}: {excerpt(line.text)}"
 
 
 def matching_lines(text: str, lines: Sequence[FactLine]) -> list[FactLine]:

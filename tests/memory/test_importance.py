@@ -10,8 +10,14 @@ from hypothesis import strategies as st
 
 from nanobot.memory import guard
 from nanobot.memory.guard import memory_notice
-from nanobot.memory.importance import Importance, importance_of, with_mark, without_importance
-from nanobot.memory.line_changes import Operation, apply_operations, merge
+from nanobot.memory.importance import (
+    Importance,
+    importance_of,
+    marks_of,
+    with_mark,
+    without_importance,
+)
+from nanobot.memory.line_changes import Operation, apply_operations, merge, operations_between, undo
 from nanobot.memory.search import Query
 from nanobot.memory.similarity import Fact, most_similar
 from nanobot.memory.version import Change
@@ -149,6 +155,53 @@ async def test_an_old_change_is_undone_and_the_importance_set_since_stays(home: 
 
     assert not revert.conflicts
     assert revert.texts[MEMORY] == f"{MARKED}\n- Likes tea\n"
+
+
+_RATED = {level: f"{FACT} <!-- importance {level} -->" for level in (1, 2, 4, 5)}
+
+
+@pytest.mark.parametrize(
+    ("before", "made", "later"),
+    [
+        (FACT, _RATED[4], _RATED[2]),
+        (_RATED[5], _RATED[4], _RATED[1]),
+        (_RATED[2], _RATED[1], _RATED[4]),
+        (_RATED[4], _RATED[5], FACT),
+        (_RATED[4], FACT, _RATED[1]),
+    ],
+)
+async def test_undoing_a_rating_keeps_the_one_that_was_set_since(
+    home: RealHome, before: str, made: str, later: str
+) -> None:
+    store, number = home.memory().store, 0
+    for text in (before, made, later):
+        number = await store.edit(MEMORY, lambda _, text=text: f"{text}\n", Change("you"))
+    assert home.versions.plan_undo(number - 1).texts.get(MEMORY, f"{later}\n") == f"{later}\n"
+    assert home.versions.plan_undo(number).texts[MEMORY] == f"{made}\n"
+
+
+@pytest.mark.parametrize("new", ["- Allergic to penicillin and nuts", "- Verträgt alles wieder"])
+async def test_a_line_that_comes_back_by_undoing_keeps_the_importance_of_its_successor(
+    home: RealHome, new: str
+) -> None:
+    await home.learn(_RATED[4])
+    number = await home.learn(new, old=FACT)
+    store = home.memory().store
+    assert store.read(MEMORY) == f"{new} <!-- importance 4 -->\n"
+    change = Change("you", "importance 1")
+    await store.edit(MEMORY, lambda text: text.replace("importance 4", "importance 1"), change)
+
+    assert home.versions.plan_undo(number).texts == {MEMORY: f"{_RATED[1]}\n"}
+
+
+@given(_TEXTS, _TEXTS, _TEXTS)
+def test_undoing_leaves_each_mark_that_changed_since(before: str, after: str, now: str) -> None:
+    made = operations_between(before, after)
+    undone = undo(after, now, before, made).text
+    was, set_since = marks_of(after), marks_of(now)
+    for line in _count_lines(without_importance(after)):
+        if line in set_since and set_since[line] != was.get(line, ""):
+            assert marks_of(undone).get(line, set_since[line]) == set_since[line]
 
 
 async def test_search_prompts_and_ages_know_the_words_alone(home: RealHome) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from nanobot.errors import NanobotError
-from nanobot.memory.documents import LONG_TERM
+from nanobot.memory.documents import LONG_TERM, PENDING
 from nanobot.memory.line_changes import Operation
 from nanobot.memory.pending import MOST_OF_ONE
 from nanobot.memory.scopes import OWNER
@@ -478,3 +478,45 @@ async def test_arguments_that_make_no_sense_are_refused(
 ) -> None:
     with pytest.raises(NanobotError, match=r"the operation('s arguments are invalid| needs)"):
         await owned.service.table()[name](arguments)
+
+
+@pytest.mark.parametrize("door", ["command", "operation"])
+async def test_a_whole_state_brings_no_dropped_fact_back_to_pending(
+    owned: OwnedMemory, door: str
+) -> None:
+    await owned.remember("Ada likes blue.")
+    pending = owned.memories.of(OWNER).pending
+    lines = ["- Owns a boat", "- Owns a bike", "- Owns a horse", "- Owns a car"]
+    await pending.add(lines, LONG_TERM, ["tool:web_fetch"])
+    number = owned.memories.of(OWNER).versions.tip_number()
+    await pending.drop([1])
+    await pending.accept([1])  # the bike
+    (owned.workspace / PENDING).write_text(
+        "".join(
+            line
+            for line in (owned.workspace / PENDING).read_text().splitlines(keepends=True)
+            if "horse" not in line
+        )
+    )
+    await pending.add(["- Owns a kite"], LONG_TERM, ["tool:web_fetch"])
+
+    async def restore() -> None:
+        if door == "command":
+            await owned.type(f"/dream-restore --to {number}")
+        else:
+            await owned.service.table()["memory.restore"]({"to": number})
+
+    await restore()
+    assert "bike" not in owned.facts()
+    assert [one.line for one in await pending.pending()] == [
+        "- Owns a car", "- Owns a kite", "- Owns a bike"
+    ]  # fmt: skip
+    await pending.drop([3])
+    await restore()
+    assert [one.line for one in await pending.pending()] == ["- Owns a car", "- Owns a kite"]
+    await pending.drop([1, 2])
+    (owned.workspace / PENDING).unlink()
+    await restore()
+    assert not await pending.pending()
+    await owned.type(f"/dream-restore --version {number}")
+    assert not await pending.pending()  # what was pending for the first time is dropped with it

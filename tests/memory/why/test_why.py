@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from msgspec import to_builtins
 from msgspec.structs import replace
 
@@ -150,6 +151,121 @@ async def test_a_retired_line_is_followed_to_where_it_came_from(home: RealHome) 
 
     assert origin.path == "memory/retired.md"
     assert origin.steps[-1].version == first
+
+
+BERGEN = "- Ann is in Bergen"
+
+
+async def retire_ann(home: RealHome, door: str) -> None:
+    """Let the person's words "Ann moved to Bergen" retire "Ann is in Oslo"."""
+    memory = home.memory()
+    await home.say(KEY, "it rains", turn="t8")
+    seqs = await home.say(KEY, "Ann moved to Bergen", turn="t9")
+    step, pending = Operation("- Ann is in Oslo", BERGEN), memory.pending
+    if door in ("dream", "consolidate"):
+        step = replace(step, cursor=home.tell(KEY, seqs, "Ann moved to Bergen."))
+        change = Change(door, "learned", cursors=(step.cursor,), operations=(step,))  # type: ignore[arg-type]
+    elif door == "tool":
+        change = Change("agent", "MEMORY.md: 1 reworded", session=KEY, turn="t9")
+    else:
+        change = Change("agent", "held back", session=KEY, turn="t9")
+        await pending.add([step], "memory/MEMORY.md", ["tool:web_fetch"], change)
+        home.clock.jump(60)
+        await pending.accept([1])
+        return
+    await memory.store.apply("memory/MEMORY.md", [step], change, retired=[step.old])
+
+
+@pytest.mark.parametrize("door", ["dream", "consolidate", "tool", "accepted"])
+async def test_a_retired_line_names_who_said_it_and_when_and_why_it_went(
+    home: RealHome, door: str
+) -> None:
+    cursor = home.tell(KEY, await home.say(KEY, "my sister Ann is in Oslo"), "Ann is in Oslo.")
+    first = await home.learn("- Ann is in Oslo", "- Likes tea", cursor=cursor)
+    home.clock.jump(86_400)
+    await retire_ann(home, door)
+
+    (origin,) = (await home.explainer.why("Ann Oslo", "owner")).found
+
+    removal, learned = origin.steps
+    assert (origin.path, removal.removed, removal.replacement) == (
+        "memory/retired.md",
+        True,
+        BERGEN,
+    )
+    assert removal.when.date().isoformat() in origin.text
+    assert [one.text for one in removal.messages] == ["Ann moved to Bergen"]
+    assert (learned.version, learned.removed) == (first, False)
+    assert [(one.seq, one.who, one.text) for one in learned.messages] == [
+        (1, "you", "my sister Ann is in Oslo")
+    ]
+    lines = list(origin.lines())
+    assert "  - replaced by: Ann is in Bergen" in lines
+    assert any("you: my sister Ann is in Oslo" in line for line in lines)
+    assert not any("earlier wording" in line or "no longer exists" in line for line in lines)
+    # Undone, the fact is as before.
+    await restore(home, removal.version)
+    again = (await home.explainer.why("Ann Oslo", "owner")).found[0]
+    assert again.path == "memory/MEMORY.md"
+    assert [one.author for one in again.steps] == ["restore", "dream"]
+
+
+async def test_each_retirement_of_a_fact_has_its_own_source(home: RealHome) -> None:
+    for said in ("the boat leaks", "the boat is sold"):
+        cursor = home.tell(KEY, await home.say(KEY, f"I have a boat, {said}"), f"Boat: {said}.")
+        await home.learn("- Has a boat", cursor=cursor)
+        home.clock.jump(86_400)
+        gone = home.tell(KEY, await home.say(KEY, f"No boat: {said}"), f"No boat: {said}.")
+        steps = (Operation("- Has a boat", cursor=gone),)
+        change = Change("dream", "retired 1 fact", cursors=(gone,), operations=steps)
+        await home.memory().store.apply("memory/MEMORY.md", steps, change, retired=["- Has a boat"])
+
+    found = sorted((await home.explainer.why("has boat", "owner")).found, key=lambda one: one.text)
+
+    said = [[one.text for step in line.steps for one in step.messages] for line in found]
+    assert said == [
+        ["No boat: the boat leaks", "I have a boat, the boat leaks"],
+        ["No boat: the boat is sold", "I have a boat, the boat is sold"],
+    ]
+
+
+async def test_a_line_that_the_person_retired_says_so_and_a_dated_fact_is_not_taken_for_one(
+    home: RealHome,
+) -> None:
+    cursor = home.tell(KEY, await home.say(KEY, "the fair is on 3 May"), "The fair: 3 May.")
+    await home.learn("- 2026-05-03: the fair", "- Likes tea", cursor=cursor)
+    (fair,) = (await home.explainer.why("fair", "owner")).found
+    assert (fair.steps[0].removed, fair.steps[0].entry is not None) == (False, True)
+    folder = home.folder / "workspace" / "memory"
+    (folder / "MEMORY.md").write_text("- Likes coffee\n")
+    (folder / "retired.md").write_text("# Retired facts\n- 2026-03-02: Likes tea\n")
+    text = (await home.explainer.why("tea", "owner")).text
+    assert "retired by you or at your request on 2026-03-02" in text
+    assert "[Dream] learned" in text
+
+
+async def test_the_source_of_a_retirement_in_another_scope_is_not_shown(home: RealHome) -> None:
+    await home.learn("- Ann is in Oslo", "- Likes tea")
+    seqs = await home.say("telegram:7", "Ann moved to Bergen, tell no one")
+    stray = home.tell("telegram:7", seqs, "A guest's secret about Ann.")
+    steps = (Operation("- Ann is in Oslo", cursor=stray),)
+    change = Change("dream", "retired 1 fact", cursors=(stray,), operations=steps)
+    await home.memory().store.apply("memory/MEMORY.md", steps, change, retired=["- Ann is in Oslo"])
+
+    explanation = await home.explainer.why("Ann", "owner")
+
+    assert "to another memory" in explanation.text
+    assert "tell no one" not in str(to_builtins(explanation))
+    assert "secret" not in str(to_builtins(explanation))
+
+
+async def restore(home: RealHome, number: int) -> None:
+    """Undo a version."""
+    revert = home.versions.plan_undo(number)
+    for path, text in revert.texts.items():
+        change = Change("restore", f"undo change {number}")
+        expected = revert.expected[path]
+        await home.memory().store.replace(path, text, expected=expected, change=change)
 
 
 async def test_nothing_of_another_scope_is_shown(home: RealHome) -> None:
