@@ -223,8 +223,7 @@ def merge(
     A line that both added occurs once. A line that one side reworded and the other removed, or
     reworded otherwise, is a conflict: both versions stay. A line whose section was removed on the
     other side goes to the end. `choose` selects a line's mark from the base and both sides, by
-    default the higher of two new ones. `known` are rewordings, in addition to those by
-    similarity."""
+    default the higher of two new ones. `known` are rewordings that similarity may not find."""
     if theirs in (base, ours):
         return MergeResult(ours)
     if ours == base:

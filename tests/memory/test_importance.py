@@ -175,7 +175,8 @@ async def test_undoing_a_rating_keeps_the_one_that_was_set_since(
 ) -> None:
     store, number = home.memory().store, 0
     for text in (before, made, later):
-        number = await store.edit(MEMORY, lambda _, text=text: f"{text}\n", Change("you"))
+        expected, change = store.read(MEMORY), Change("you")
+        number = await store.replace(MEMORY, f"{text}\n", expected=expected, change=change)
     assert home.versions.plan_undo(number - 1).texts.get(MEMORY, f"{later}\n") == f"{later}\n"
     assert home.versions.plan_undo(number).texts[MEMORY] == f"{made}\n"
 

@@ -222,8 +222,8 @@ async def test_each_retirement_of_a_fact_has_its_own_source(home: RealHome) -> N
 
     found = sorted((await home.explainer.why("has boat", "owner")).found, key=lambda one: one.text)
 
-    said = [[one.text for step in line.steps for one in step.messages] for line in found]
-    assert said == [
+    texts = [[one.text for step in line.steps for one in step.messages] for line in found]
+    assert texts == [
         ["No boat: the boat leaks", "I have a boat, the boat leaks"],
         ["No boat: the boat is sold", "I have a boat, the boat is sold"],
     ]
