@@ -23,7 +23,7 @@ from nanobot.app.memory import MemoryParts
 from nanobot.app.services import Parts, build_heartbeat
 from nanobot.bus.events import Address, ApprovalAsked, ApprovalClosed, InboundMessage, TurnEnded
 from nanobot.channel import GatewayEvent, Keeper, Operation
-from nanobot.commands import in_threads
+from nanobot.commands import in_threads, optional_text
 from nanobot.cron.tool import CronOperations
 from nanobot.errors import NanobotError
 from nanobot.gateway.pairing import Pairing
@@ -157,6 +157,7 @@ class Looking:
             "doctor": self._doctor,
             "commands": self._commands,
             "models": self._models,
+            "models.name": self._name_model,
         }
 
     def _at_first_call(self, capability: str, name: str) -> Operation:
@@ -234,7 +235,15 @@ class Looking:
     async def _models(self, _: Mapping[str, object]) -> dict[str, object]:
         served, settings = self._parts.models.served, self._base.settings
         names = await served.names() if served else ()
-        return {"models": [*settings.models, *names], "default": settings.chat_model}
+        real = {name: settings.name_on_server(name) for name in settings.models}
+        default = settings.chat_model
+        return {"models": [*settings.models, *names], "default": default, "names": real}
+
+    async def _name_model(self, arguments: Mapping[str, object]) -> dict[str, object]:
+        """Return the name of the `chosen` model, or of the default one, on its server."""
+        settings, chosen = self._base.settings, optional_text(arguments, "chosen")
+        is_offline = settings.model.provider == "offline" and not chosen
+        return {"name": settings.name_on_server(chosen), "offline": is_offline}
 
 
 class Feed:

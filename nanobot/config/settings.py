@@ -393,6 +393,14 @@ class Settings(Checked, frozen=True):
         """Name of the model for conversations, to show to people."""
         return self.use.chat or self.model.name or self.model.provider
 
+    def name_on_server(self, chosen: str = "") -> str:
+        """Return the name of a chosen model on its server, or of the model for conversations. A
+        model in `models` without a name of its own differs from the main one only in its settings.
+        """
+        chosen = chosen or self.use.chat
+        named = self.models.get(chosen)
+        return (named.name if named else "") or chosen or self.model.name or self.model.provider
+
     def models_for(self, *uses: str) -> Sequence[ModelSettings]:
         """Return the models that may answer calls for `uses`: the chosen ones, and the main one
         with its fallbacks, which can replace any."""

@@ -50,7 +50,7 @@ _BARE = re.compile(
     r"""["'](?:name|arguments|parameters|type|id|function)["'])"""
 )
 _LONGEST_BARE = 300
-"""Characters, from the first one that isn't blank, that decide whether a reply may be `_BARE`."""
+"""Characters, after leading white space, that decide whether a reply may be `_BARE`."""
 _CLOSED = re.compile(
     r"</(?:tool_call|tools|function|invoke|minimax:tool_call|function_calls)>|<\|call\|>"
     r"|<｜tool▁calls?▁end｜>|<\|tool_call(?:s_section)?_end\|>"

@@ -26,7 +26,7 @@ from nanobot_web.extras import Extra, chat_in
 from nanobot_web.markdown import to_html
 from nanobot_web.pages.files import receive_form
 from nanobot_web.pages.listing import load_conversations
-from nanobot_web.pages.starting import make_welcome, new_key, read_earlier
+from nanobot_web.pages.starting import make_welcome, name_model, new_key, read_earlier
 from nanobot_web.site import Call, PageError, Route
 
 MESSAGES = 60  # messages in a piece of a conversation
@@ -104,6 +104,7 @@ async def show_chat(call: Call) -> web.StreamResponse:
     shown, is_cut = await _load_window(call, key or new_key(call))
     heading = _make_heading(shown["key"], shown)
     own: dict[str, Any] = {"key": shown["key"], "writable": shown["writable"], "shown": shown}
+    own["model"] = await name_model(call, shown["model"])
     own["can_speak"] = shown["writable"] and call.site.can_transcribe
     own["is_start"] = not key and not listed["is_empty"]
     own["welcome"] = await make_welcome(call) if shown["new"] and shown["writable"] else None

@@ -93,7 +93,7 @@ async def show_models(call: Call) -> web.StreamResponse:
     names = list(dict.fromkeys((found["default"], *found["models"])))
     return call.part(
         "_models.html",
-        models=names[:_MOST_MODELS],
+        models={name: found["names"].get(name, name) for name in names[:_MOST_MODELS]},
         current=shown["model"] or found["default"],
         efforts=_EFFORTS,
         effort=shown["effort"] or "default",

@@ -26,11 +26,19 @@ def new_key(call: Call) -> str:
     return f"web:{call.site.sessions.new_chat(call.own_scope)}"
 
 
+async def name_model(call: Call, chosen: str) -> str:
+    """Return the name of a conversation's model, for the owner."""
+    if not call.visitor.is_owner:
+        return ""
+    found = await call.ask("models.name", chosen=chosen)
+    return "Built-in model" if found["offline"] else str(found["name"])
+
+
 async def make_welcome(call: Call) -> dict[str, Any]:
     """Return the content of a first screen: suggestions that the present model can follow."""
-    about = await call.ask("status.conversation", key=f"web:{call.visitor.account}")
+    about = await call.ask("models.name")
     tries = _TRIES_OFFLINE if about["offline"] else _TRIES
-    return {"tries": tries, "offline": about["offline"], "model": about["model"]}
+    return {"tries": tries, "offline": about["offline"], "model": about["name"]}
 
 
 async def open_chat(call: Call) -> web.StreamResponse:

@@ -25,6 +25,7 @@ from nanobot_web.pages.chat import (
     make_items,
     render_items,
 )
+from nanobot_web.pages.starting import name_model
 from nanobot_web.site import Call, PageError, Route
 
 _RECENT = timedelta(minutes=1)
@@ -139,7 +140,7 @@ async def _write_new_messages(
         "whole": not shown["more"],
         "kept": [one["seq"] for one in shown["messages"] if one.get("kept")],
         "title": shown["title"],
-        "model": shown["model"],
+        "model": await name_model(call, shown["model"]),
     }
     await response.write(f"id: {last}\ndata: {json.dumps(event)}\n\n".encode())
     return last

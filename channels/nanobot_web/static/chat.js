@@ -115,7 +115,7 @@ export function showFacts({ kept, model, numbers, title }) {
   }
   if (title) $("h1", conversation).textContent = title;
   const chosenModel = $(".model summary", conversation);
-  if (chosenModel) chosenModel.textContent = model || "Model";
+  if (chosenModel) chosenModel.textContent = model;
 }
 function followActions() {
   messages.addEventListener("pointerover", (event) => { if (event.pointerType === "mouse" && !busy()) choose(event.target.closest(".item")); });

@@ -162,7 +162,7 @@ async def test_the_model_and_its_thinking_are_chosen_at_the_composer(
 ) -> None:
     config = {
         "model": {"name": "small", "base_url": "http://127.0.0.1:9/v1"},
-        "models": {"big": {}},
+        "models": {"big": {"name": "really-big"}},
     }
     async with (
         serving(tmp_path, ScriptedModel(says("Hi.")), config=config) as web,
@@ -172,6 +172,7 @@ async def test_the_model_and_its_thinking_are_chosen_at_the_composer(
         await write(page, "hello")
         await expect(page.locator(".item.assistant")).to_contain_text("Hi.")
         chosen = page.locator(".model summary")
+        await expect(chosen).to_have_text("small")
         await chosen.click()
         assert await violations(page) == []
         await page.get_by_role("button", name="high", exact=True).click()
@@ -179,3 +180,25 @@ async def test_the_model_and_its_thinking_are_chosen_at_the_composer(
         await chosen.click()
         high = page.get_by_role("button", name="high", exact=True)
         await expect(high).to_have_attribute("aria-pressed", "true")
+        await page.get_by_role("button", name="big really-big").click()
+        await expect(page.locator(".item.extra").last).to_contain_text("now uses big")
+        await expect(chosen).to_have_text("really-big")
+        await page.reload()
+        await expect(chosen).to_have_text("really-big")
+
+
+async def test_the_first_screen_names_the_model_of_conversations(
+    tmp_path: Path, browser: Browser
+) -> None:
+    config = {
+        "model": {"name": "small", "base_url": "http://127.0.0.1:9/v1"},
+        "models": {"clever": {"name": "really-big"}},
+        "use": {"chat": "clever"},
+    }
+    async with (
+        serving(tmp_path, ScriptedModel(), config=config) as web,
+        browse(browser, web) as page,
+    ):
+        await begin_chat(page)
+        await expect(page.locator(".welcome")).to_contain_text("Model: really-big")
+        await expect(page.locator(".model summary")).to_have_text("really-big")
