@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 WIDTH, HEIGHT = 960, 260
-_LEFT, _RIGHT, _TOP, _BOTTOM = 72, 8, 28, 34
+_LEFT, _RIGHT, _TOP, _BOTTOM = 8, 72, 28, 34
 _TICKS = 4
 _MOST_LABELS = 10
 _MARKS = ("solid", "stripes", "dots")
@@ -148,7 +148,7 @@ def _labels(labels: Sequence[str], place: float) -> list[Label]:
     return [
         Label(round(_LEFT + (at + 0.5) * place, 2), text)
         for at, text in enumerate(labels)
-        if at % every == 0
+        if (len(labels) - 1 - at) % every == 0  # the last one is today
     ]
 
 

@@ -18,6 +18,7 @@ import hmac
 import ipaddress
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
@@ -28,7 +29,7 @@ from msgspec import Struct
 
 from nanobot.bus.events import OWNER_ACCOUNT
 from nanobot.channel import ChannelHost, Chat, Overview, Sender, came_by_proxy
-from nanobot.clock import with_timeout
+from nanobot.clock import find_zone, with_timeout
 from nanobot.errors import NanobotError
 from nanobot.io import FENCE
 from nanobot_web.assets import asset_address, assets
@@ -119,6 +120,12 @@ class Call:
         """Return a parameter of the address that is a number of 0 or more."""
         text = self.query(name)
         return int(text) if text.isascii() and text.isdigit() and len(text) < _SHORT else default
+
+    @property
+    def now(self) -> datetime:
+        """The time in the zone of the browser, or in nanobot's if the browser's is unknown."""
+        now = self.site.host.clock.now()
+        return now.astimezone(find_zone(self.request.cookies.get("zone", "")) or now.tzinfo)
 
     @property
     def own_scope(self) -> str:

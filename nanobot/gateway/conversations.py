@@ -208,11 +208,12 @@ class Conversations:
         return {"key": key, "seq": seq, "kept": kept}
 
     async def owner(self, arguments: Mapping[str, object]) -> dict[str, object]:
-        """Return the scope of the conversation `key`, empty if that has no messages."""
+        """Return the scope of the conversation `key`, empty if it is not stored."""
         key = text_argument(arguments, "key")
         session = await self._sessions.get_or_create(key)
         owner = self._scopes.owner_of(key, session.metadata)
-        if not owner and (session.messages or session.next_seq > 1):
+        is_stored = session.messages or session.next_seq > 1
+        if not owner and (is_stored or await asyncio.to_thread(self._sessions.is_stored, key)):
             owner = self._scopes.of_session(key, session.metadata)
         return {"scope": owner}
 

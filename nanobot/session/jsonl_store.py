@@ -154,6 +154,10 @@ class JsonlStore:
         left = without_retracted((one for one in messages if one.turn_id in wanted), forgotten)
         return sorted(left, key=lambda one: (wanted[one.turn_id], one.seq))
 
+    def is_stored(self, key: str) -> bool:
+        """Return True if a session has a file, even one without messages."""
+        return bool(self._waiting(key)) or state_of(self._file_of(key)) is not None
+
     def metadata_of(self, key: str) -> Mapping[str, JsonValue]:
         """Return the stored metadata of a session, if any. Raises `StorageError`."""
         for record in map(decode, reversed(self._waiting(key))):

@@ -42,7 +42,7 @@ async def load_conversations(call: Call) -> dict[str, Any]:
     if query and not offset:
         searched = await call.ask("conversations.search", query=query, scope=scope, limit=_HITS)
         hits = [{**one, "snippet": _mark(one)} for one in searched["hits"]]
-    groups = list(_group(found["conversations"], call.site.host.clock.now(), call.query("group")))
+    groups = list(_group(found["conversations"], call.now, call.query("group")))
     return {
         "groups": groups,
         "last_group": groups[-1][0] if groups else "",
@@ -142,7 +142,7 @@ async def _find(call: Call, key: str) -> dict[str, Any]:
     """Return a conversation that the visitor may change. Raises `PageError`."""
     scope = await call.expect_visible(key)
     shown = await call.ask("conversations.show", key=key, limit=1)
-    if shown["new"]:
+    if shown["new"] and not (await call.ask("conversations.owner", key=key))["scope"]:
         raise PageError(404, "This chat has no messages yet.")
     whose = "" if scope == call.own_scope else shown["name"] or scope
     last = shown["messages"][-1]["content"] if shown["messages"] else ""

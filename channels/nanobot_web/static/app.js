@@ -436,6 +436,12 @@ new MutationObserver((changes) => {
   if (changes.some((one) => [...one.addedNodes].some((node) => node.nodeType === 1))) localize(document);
 }).observe(document.body, { childList: true, subtree: true });
 
+const zone = `zone=${Intl.DateTimeFormat().resolvedOptions().timeZone}`;
+if (!document.cookie.split("; ").includes(zone)) { // for the server's groups of days
+  document.cookie = `${zone}; path=/; samesite=strict; max-age=31536000`;
+  listLater();
+}
+
 document.querySelectorAll("[data-poll]").forEach(poll);
 if (at("log")) followLog(at("log"));
 if (conversation) followConversation();

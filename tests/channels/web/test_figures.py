@@ -78,4 +78,5 @@ def test_axes_are_round_for_any_size() -> None:
         plot = bars(["a"], [Series("x", [most])], "")
         assert 2 <= len(plot.ticks) <= 6
         assert all(shape.y >= plot.top for shape in plot.columns[0].shapes)
+    assert bars([str(day) for day in range(31)], [], "").labels[-1].text == "30"
     assert len(bars([str(day) for day in range(90)], [], "").labels) <= 10

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from playwright.async_api import Browser, expect
 
+from nanobot.session.records import Metadata, encode, stem_of
 from nanobot_web.pages.listing import name_of_day
 from tests.channels.web.browser import PHONE, browse, violations
 from tests.channels.web.page_kit import furnish
@@ -25,6 +26,21 @@ HOSTILE = "<img src=x onerror=alert(1)> \"'><script>alert(2)</script> zebra"
 )  # fmt: skip
 def test_days_are_grouped(day: int, group: str) -> None:
     assert name_of_day(date(2026, 11, day), datetime(2026, 11, 27, 0, 5, tzinfo=UTC)) == group
+
+
+async def test_groups_use_the_zone_of_the_browser(tmp_path: Path, browser: Browser) -> None:
+    now = datetime.now(UTC)
+    path = tmp_path / "sessions" / f"{stem_of('cli:one')}.jsonl"
+    path.parent.mkdir()
+    path.write_text(encode(Metadata("cli:one", now, now - timedelta(minutes=90))))
+    midnight = now.hour if now.hour <= 12 else now.hour - 24  # so many hours west it just was
+    async with serving(tmp_path) as web, web.visit() as visit:
+        for offset, group in ((midnight, "Yesterday"), (now.hour - 12, "Today"), (99, "")):
+            visit.session.cookie_jar.update_cookies({"zone": f"Etc/GMT{offset:+d}"})
+            assert f'"group">{group}' in (await visit.get("/chat/list"))[1]
+        assert (await visit.get("/chat/menu?c=cli:one"))[0] == 200  # it has no messages
+        async with browse(browser, web) as page:
+            await page.wait_for_function("document.cookie.includes('zone=')")
 
 
 async def test_a_word_of_an_old_message_opens_it(tmp_path: Path, browser: Browser) -> None:
