@@ -22,6 +22,7 @@ from string import ascii_letters
 from typing import NamedTuple
 
 from nanobot.memory.languages import ENGLISH, LANGUAGES, Language
+from nanobot.memory.spelling import join_codes, spell_code
 
 _CJK = (
     "\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3031-\u3035\u3038-\u303c\u3040-\u30fa\u30fc-\u30ff"
@@ -78,7 +79,7 @@ _PART, _COMPOUND, _LONGEST = 4, 7, 60
 
 def prepare_text(text: str, language: str = "") -> str:
     """Return `text` for the full-text table."""
-    whole = join_hyphenated(text)
+    whole = join_hyphenated(text) + join_codes(text)
     if language in ("", ENGLISH) and text.isascii():
         return " ".join([text, *whole]) if whole else text
     words = [*re.findall(_piece(text), _unify(text)), *whole]
@@ -245,7 +246,7 @@ def expressions(
     """Yield queries for a word (see `word_forms`): its forms, its relatives, and its possible
     halves. The halves are a last resort, flagged True, for when nothing else matches."""
     found = word_forms(word, tuple(asked), tuple(searched))
-    yield _any(map(_term, found.forms)), False
+    yield _any(map(_term, (*found.forms, *spell_code(word)))), False
     halves = [(_term(one), _term(other)) for one, other in found.halves]
     relatives = [f"{_term(beginning)} *" for beginning in found.beginnings]
     relatives += [f"({one} AND {other})" for one, other in halves]

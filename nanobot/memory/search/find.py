@@ -23,6 +23,7 @@ from nanobot.memory.analysis import (
     words_of,
 )
 from nanobot.memory.search.database import STREAM_BITS
+from nanobot.memory.spelling import spell_code
 from nanobot.session.records import JsonValue
 from nanobot.session.titles import strip_markdown
 
@@ -82,7 +83,8 @@ def find_messages(
 def _as_typed(word: str, language: str, languages: tuple[str, ...]) -> str:
     """Return a query for a word in any form, and for words that begin with it."""
     forms = word_forms(word, (language,), languages).forms
-    return " OR ".join(dict.fromkeys([*(f'"{form}"' for form in forms), f'"{forms[0]}" *']))
+    typed = (*forms, *spell_code(word))
+    return " OR ".join(dict.fromkeys([*(f'"{one}"' for one in typed), f'"{forms[0]}" *']))
 
 
 def _stem_of(word: str) -> str:

@@ -16,9 +16,10 @@ from heapq import nlargest
 from typing import Any, NamedTuple
 from zlib import crc32
 
-from nanobot.memory.analysis import expressions
+from nanobot.memory.analysis import expressions, stem_word
 from nanobot.memory.documents import LONG_TERM
 from nanobot.memory.history import NUMBER_LIMIT
+from nanobot.memory.languages import ENGLISH
 from nanobot.memory.search import Hit, IndexStats, Passage, Query, SearchResult, Source
 from nanobot.memory.search.database import STREAM_BITS, TURN, Vectors, changes
 from nanobot.memory.search.ranking import (
@@ -36,6 +37,7 @@ from nanobot.memory.search.ranking import (
     reach,
     turn_of,
 )
+from nanobot.memory.spelling import is_hidden, respell
 from nanobot.session.records import JsonValue
 
 _BEST = 120
@@ -47,6 +49,8 @@ _MEANT = 60
 similar to the question, and lift nothing among the best."""
 
 _RANKED = 1_000  # maximum passages ranked by bm25, at some microseconds each
+_RESPELLED = 3  # maximum unknown words that are searched in other spellings, 5 to 15 ms each
+_STEMMED = 2  # languages in which these are stemmed
 _BESIDE = 4  # maximum passages on either side of a hit, from the turns that score flows to
 
 _PREFIX: dict[Source, str] = {
@@ -182,7 +186,8 @@ class Search:
             ranked = [item for item in ranked if found[item[0]].role == query.role]
         end = query.skip + max(query.limit, 0)
         hits = self._complete_hits(asked.streams, ranked[query.skip : end], found)
-        return SearchResult(tuple(hits), asked.question.words, max(0, len(ranked) - end))
+        terms = tuple(word for word in asked.question.words if not is_hidden(word))
+        return SearchResult(tuple(hits), terms, max(0, len(ranked) - end))
 
     def around(self, id: str, scopes: tuple[str, ...], before: int, after: int) -> list[Passage]:
         """Return a passage and its neighbours, or [] if it is not in `scopes`."""
@@ -240,8 +245,8 @@ class Search:
         return found
 
     def _rank_words(self, asked: PreparedQuery) -> list[dict[int, float]]:
-        """Return for each word the passages with it and their bm25, positive, the rarest word
-        first.
+        """Return for each word the passages with it, or with other spellings if there are none,
+        and their bm25, positive, the rarest word first.
 
         If ranking all words would take long, the most frequent ones are left out. If a word is in
         too many passages, only the last ones count."""
@@ -276,6 +281,9 @@ class Search:
             return int(self.db.execute(counting, [queries[word][0][0], *days]).fetchone()[0])
 
         counts = {word: count(word) for word in asked.question.words}
+        others = respell_unknown(asked.question, counts)
+        queries |= others
+        counts |= {word: count(word) for word in others}
         kept: list[dict[int, float]] = []
         for word in sorted(counts, key=lambda word: (counts[word], word)):
             if kept and sum(map(len, kept)) + counts[word] > _RANKED:
@@ -352,6 +360,23 @@ class Search:
             f"{_COLUMNS} FROM passage_text WHERE stream = ? AND {where}", (stream.id, *values)
         )
         return [make_passage(stream, row) for row in rows]
+
+
+def respell_unknown(
+    question: ParsedQuestion, counts: Mapping[str, int]
+) -> dict[str, list[tuple[str, bool]]]:
+    """Return the queries, like `expressions`, for other spellings of words that nothing matches.
+    Stems in other languages than English are the last resort."""
+    folded = [stem_word(word, "") for word in question.words]
+    unknown = [at for at, word in enumerate(question.words) if not counts[word]]
+    languages = [language for language in question.asked_in if language != ENGLISH][:_STEMMED]
+    found = dict[str, list[tuple[str, bool]]]()
+    for at in unknown[:_RESPELLED]:
+        if others := respell(folded, at):
+            stems = {stem_word(one, language) for language in languages for one in others}
+            terms = [" OR ".join(f'"{one}"' for one in each) for each in (others, stems) if each]
+            found[question.words[at]] = [(each, n > 0) for n, each in enumerate(terms)]
+    return found
 
 
 def scale_cosines(near: Sequence[tuple[int, float]], streams: Streams) -> dict[int, float]:

@@ -26,6 +26,7 @@ from msgspec import Struct
 from nanobot.memory.analysis import content_words, is_stop_word, language_of, words_of
 from nanobot.memory.search.database import PLACES, STREAM_BITS, TOOLS_FROM, TURN
 from nanobot.memory.search.passages import ENDS_ASKING
+from nanobot.memory.spelling import join_apart, join_codes
 
 _LONGEST = 4_000
 """Maximum characters of a question: the work grows with its words, and a longer question searches
@@ -127,7 +128,7 @@ def parse(
     text = text[:_LONGEST]
     found, rest = spans(text, today)
     language = language_of(text, next(iter(languages), ""))
-    words = words_of(rest, language)
+    words = [*words_of(rest, language), *join_codes(rest), *join_apart(rest)]
     content = content_words(words, language)
     asked = find_names(words, names, language)
     spoken_for = set(chain.from_iterable(asked.values()))
