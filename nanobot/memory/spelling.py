@@ -81,15 +81,21 @@ def correct(word: str) -> list[str]:
     """Return the words that differ from `word` by one typing error: a letter that is missing,
     unnecessary, wrong, or at another place, or two letters that are wrongly doubled or not."""
     letters = next((letters for letters in _ALPHABETS if not set(word) - set(letters)), "")
-    cuts = [(word[:at], word[at:]) for at in range(len(word) + 1)]
-    found = [head + tail[1:] for head, tail in cuts if tail]
-    for head, tail in cuts:
+    found = [*_move(word), *_double(word)]
+    for head, tail in ((word[:at], word[at:]) for at in range(len(word) + 1)):
+        found += [head + letter + tail for letter in letters]
+        found += [head + letter + tail[1:] for letter in (*letters, "")]
+    return list(dict.fromkeys(found))
+
+
+def _move(word: str) -> Iterator[str]:
+    """Yield the word with a letter moved."""
+    for at in range(len(word)):
+        head, tail = word[:at], word[at:]
         for far in range(1, min(_FARTHEST + 1, len(tail))):
-            moved, between, rest = tail[0], tail[1 : far + 1], tail[far + 1 :]
-            found += [head + between + moved + rest, head + tail[far] + tail[:far] + rest]
-    found += [head + letter + tail[1:] for head, tail in cuts if tail for letter in letters]
-    found += [head + letter + tail for head, tail in cuts for letter in letters]
-    return list(dict.fromkeys([*found, *_double(word)]))
+            rest = tail[far + 1 :]
+            yield head + tail[1 : far + 1] + tail[0] + rest
+            yield head + tail[far] + tail[:far] + rest
 
 
 def _double(word: str) -> Iterator[str]:

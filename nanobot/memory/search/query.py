@@ -10,7 +10,7 @@ import sqlite3
 from array import array
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from datetime import date, datetime, timedelta
 from heapq import nlargest
 from typing import Any, NamedTuple
@@ -250,15 +250,7 @@ class Search:
 
         If ranking all words would take long, the most frequent ones are left out. If a word is in
         too many passages, only the last ones count."""
-        streams, days = sorted(asked.streams), asked.days or ()
-        where = f"(words.rowid >> {STREAM_BITS}) IN ({','.join(map(str, streams))})"
-        if streams and streams[-1] - streams[0] == len(streams) - 1:  # one range, which is faster
-            first, end = streams[0] << STREAM_BITS, (streams[-1] + 1) << STREAM_BITS
-            where = f"words.rowid BETWEEN {first} AND {end - 1}"
-        if days:
-            dated = "SELECT 1 FROM passage WHERE id = words.rowid AND moment >= ? AND moment < ?"
-            where += f" AND EXISTS ({dated})"
-        matching = f"FROM words WHERE words MATCH ? AND {where}"
+        matching, days = self._match_within(asked), asked.days or ()
         asked_in, languages = asked.question.asked_in, asked.question.languages
         queries = {word: [*expressions(word, asked_in, languages)] for word in asked.question.words}
 
@@ -290,6 +282,20 @@ class Search:
                 break  # a word in every tenth message adds little to the others
             kept.append(holding(word, "-bm25(words)"))
         return kept
+
+    @staticmethod
+    def _match_within(asked: PreparedQuery) -> str:
+        """Return the clauses of SQL for the passages in the streams and days of a query that match
+        an expression. The parameters are the expression and the days."""
+        streams = sorted(asked.streams)
+        where = f"(words.rowid >> {STREAM_BITS}) IN ({','.join(map(str, streams))})"
+        if streams and streams[-1] - streams[0] == len(streams) - 1:  # one range, which is faster
+            first, end = streams[0] << STREAM_BITS, (streams[-1] + 1) << STREAM_BITS
+            where = f"words.rowid BETWEEN {first} AND {end - 1}"
+        if asked.days:
+            dated = "SELECT 1 FROM passage WHERE id = words.rowid AND moment >= ? AND moment < ?"
+            where += f" AND EXISTS ({dated})"
+        return f"FROM words WHERE words MATCH ? AND {where}"
 
     def _load_candidates(
         self, ids: Collection[int], asked: PreparedQuery
@@ -369,14 +375,20 @@ def respell_unknown(
     Stems in other languages than English are the last resort."""
     folded = [stem_word(word, "") for word in question.words]
     unknown = [at for at, word in enumerate(question.words) if not counts[word]]
-    languages = [language for language in question.asked_in if language != ENGLISH][:_STEMMED]
     found = dict[str, list[tuple[str, bool]]]()
     for at in unknown[:_RESPELLED]:
         if others := respell(folded, at):
-            stems = {stem_word(one, language) for language in languages for one in others}
-            terms = [" OR ".join(f'"{one}"' for one in each) for each in (others, stems) if each]
-            found[question.words[at]] = [(each, n > 0) for n, each in enumerate(terms)]
+            found[question.words[at]] = [(_any_of(others), False), (_stems(others, question), True)]
     return found
+
+
+def _stems(words: Sequence[str], question: ParsedQuestion) -> str:
+    languages = [language for language in question.asked_in if language != ENGLISH] or [""]
+    return _any_of({stem_word(one, language) for language in languages[:_STEMMED] for one in words})
+
+
+def _any_of(terms: Iterable[str]) -> str:
+    return " OR ".join(f'"{term}"' for term in terms)
 
 
 def scale_cosines(near: Sequence[tuple[int, float]], streams: Streams) -> dict[int, float]:
