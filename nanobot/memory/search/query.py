@@ -378,12 +378,14 @@ def respell_unknown(
     found = dict[str, list[tuple[str, bool]]]()
     for at in unknown[:_RESPELLED]:
         if others := respell(folded, at):
-            found[question.words[at]] = [(_any_of(others), False), (_stems(others, question), True)]
+            found[question.words[at]] = queries = [(_any_of(others), False)]
+            if stems := _stems(others, question):
+                queries.append((stems, True))
     return found
 
 
 def _stems(words: Sequence[str], question: ParsedQuestion) -> str:
-    languages = [language for language in question.asked_in if language != ENGLISH] or [""]
+    languages = [language for language in question.asked_in if language != ENGLISH]
     return _any_of({stem_word(one, language) for language in languages[:_STEMMED] for one in words})
 
 
