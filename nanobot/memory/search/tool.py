@@ -19,10 +19,13 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from nanobot.errors import ToolError
 from nanobot.memory.analysis import cut_window
@@ -42,6 +45,9 @@ _DATE = r"(\d{4})(?:-(\d{1,2})(?:-(\d{1,2}))?)?(?:[T ].*)?$"
 RenderedPassages = tuple[str, Sequence[Passage]]
 """A text, and the passages that are in it, if only in part."""
 
+# The score of a hit is the sum of 1 / (this + place), from 0, over the searches that find it.
+_TOP = 5
+
 _FRAME = 300  # characters reserved for the first line and the last
 
 # Characters of a hit, of a neighbour, and of a neighbouring reply that answers no question.
@@ -58,6 +64,10 @@ _LINE_END = r"[\r\n\v\f\x1c-\x1e\x85\u2028\u2029]+"
 
 class SearchArguments(Arguments, frozen=True):
     query: Annotated[str, Meta(max_length=1_000)] = ""
+    queries: Annotated[
+        tuple[Annotated[str, Meta(max_length=1_000)], ...],
+        Meta(max_length=8, description="Searched as well: synonyms, members of a kind."),
+    ] = ()
     around: Annotated[
         str, Meta(description="Instead of query: the id of a result, to read around it.")
     ] = ""
@@ -76,8 +86,9 @@ class SearchArguments(Arguments, frozen=True):
 _DESCRIPTION = (
     "Search what was said in earlier conversations, summaries, daily notes, long-term memory and "
     "library/. Use it before you say that you do not know something about the person or the past, "
-    "and several times, with different words: synonyms, names, words the person would have used, "
-    "their other language. For lists and counts, also go on with more until nothing new comes."
+    "and with several queries: synonyms, names, words the person would have used, their other "
+    "language, for hobbies also sports and music. For lists and counts, also go on with more until "
+    "nothing new comes."
 )
 
 
@@ -109,7 +120,7 @@ class SearchMemory(Tool, Struct, frozen=True):
                     hint="Use an id from the results of search_memory.",
                 )
             text, shown = around_text(id, passages, self.characters)
-        elif arguments.query.strip():
+        elif any(map(str.strip, (arguments.query, *arguments.queries))):
             text, shown = await self._search(arguments, scopes, counts=not caller.origins())
         else:
             raise ToolError("give a query to search for, or around with the id of a result")
@@ -119,8 +130,10 @@ class SearchMemory(Tool, Struct, frozen=True):
         self, arguments: SearchArguments, scopes: tuple[str, ...], *, counts: bool
     ) -> RenderedPassages:
         since, until = parse_days("since", arguments.since), parse_days("until", arguments.until)
+        asked = filter(None, map(str.strip, (arguments.query, *arguments.queries)))
+        texts = list(dict.fromkeys(asked))
         query = Query(
-            arguments.query.strip(),
+            "; ".join(texts),
             scopes,
             session=arguments.session.strip(),
             since=since.first if since else None,
@@ -130,10 +143,31 @@ class SearchMemory(Tool, Struct, frozen=True):
             limit=arguments.limit or self.results * 3 // 2,
             skip=max(0, arguments.more - 1),
         )
-        result = await self.index.search(query)
+        result = await self._search_each(texts, query)
         for scope, facts in (collect_facts(result) if counts and not query.skip else {}).items():
             await asyncio.to_thread(self.note_use, scope, facts)
         return results_text(query, result, self.characters)
+
+    async def _search_each(self, texts: Sequence[str], query: Query) -> SearchResult:
+        """Return the results of a query for each of the `texts`, as one list."""
+        if len(texts) == 1:
+            return await self.index.search(query)
+        end = query.skip + query.limit
+        each = [replace(query, text=text, limit=end, skip=0) for text in texts]
+        return fuse_results([await self.index.search(one) for one in each], query.skip, end)
+
+
+def fuse_results(results: Sequence[SearchResult], first: int, end: int) -> SearchResult:
+    """Return the hits from place `first` to `end` of all results, in the order of their places: a
+    hit with several counts more."""
+    hits, scores = dict[str, Hit](), defaultdict[str, float](float)
+    for place, hit in chain.from_iterable(enumerate(result.hits) for result in results):
+        hits.setdefault(hit.passage.id, hit)
+        scores[hit.passage.id] += 1 / (_TOP + place)
+    best = sorted(scores, key=scores.__getitem__, reverse=True)
+    terms = dict.fromkeys(chain.from_iterable(result.terms for result in results))
+    left = max(0, len(best) - end) + max(result.left for result in results)
+    return SearchResult(tuple(hits[id] for id in best[first:end]), tuple(terms), left)
 
 
 def collect_facts(result: SearchResult) -> dict[str, list[str]]:

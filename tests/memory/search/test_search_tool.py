@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from datetime import UTC, date, datetime
@@ -348,7 +349,8 @@ def test_it_may_run_beside_others() -> None:
     assert not registry.has_effects("search_memory")
     properties = registry.specs()[0].parameters["properties"]
     assert set(properties) == {
-        "query", "around", "session", "since", "until", "role", "source", "limit", "more",
+        "query", "queries", "around", "session", "since", "until", "role", "source", "limit",
+        "more",
     }  # fmt: skip
 
 
@@ -371,3 +373,40 @@ async def test_what_text_from_elsewhere_may_have_asked_for_does_not_count_as_loo
     assert noted == []
     await search(SearchArguments("hello"), OWNER)
     assert noted == [("owner", ["- hello Tom"])]
+
+
+async def test_several_queries_in_one_call_find_each_others_members() -> None:
+    talk = [passage(n, f"weather of day {n}") for n in range(1, 40)]
+    talk += [passage(100, "i paint flowers"), passage(200, "we climb rocks")]
+    index = FakeIndex(talk)
+    asked = SearchArguments(query="weather", queries=("paint", "climb", "paint", " "), limit=9)
+    text = (await tool(index)(asked, OWNER)).text
+    assert [query.text for query in index.asked] == ["weather", "paint", "climb"]
+    assert "for “weather; paint; climb”" in text
+    assert "flowers" in text
+    assert "rocks" in text
+
+
+async def test_a_passage_that_several_queries_find_comes_first() -> None:
+    talk = (passage(1, "a boat"), passage(50, "a harbour"), passage(90, "boat in the harbour"))
+    asked = SearchArguments(queries=("boat", "harbour"))
+    text = (await tool(FakeIndex(talk))(asked, OWNER)).text
+    assert re.search(r"^\[1\] .* id=m:owner:90$", text, re.MULTILINE)
+
+
+async def test_more_goes_on_through_the_results_of_all_queries() -> None:
+    talk = [passage(n, f"{'boat' if n % 2 else 'harbour'} number{n}") for n in range(1, 41)]
+    asked, found = SearchArguments(queries=("boat", "harbour"), limit=8), list[str]()
+    while asked.more is not None:
+        text = (await tool(FakeIndex(talk))(asked, OWNER)).text
+        found += re.findall(r"^\[\d+\] .* id=(\S+)$", text, re.MULTILINE)
+        going_on = re.search(r"with more=(\d+)", text)
+        if going_on is None:
+            break
+        asked = replace(asked, more=int(going_on[1]))
+    assert sorted(found) == sorted(one.id for one in talk)
+
+
+async def test_more_queries_than_eight_are_refused() -> None:
+    with pytest.raises(ToolError):
+        parse_arguments(SearchArguments, json.dumps({"queries": ["a"] * 9}))
