@@ -55,10 +55,11 @@ ROOMS = (
     Room("skills, cron", 3_000, 2_700, ("nanobot/skills", "nanobot/cron")),
     Room("security", 4_975, 4_300),
     Room("voice", 625, 600),
+    Room("set-up", 1_425, 1_425, ("nanobot/app/setup",)),  # for the terminal and the page
     Room("gateway, app, logs", 7_175, 5_700, ("nanobot/gateway", "nanobot/app", "nanobot/logs")),
     Room("team", 2_475, 3_100),
     Room("config", 3_150, 2_700),
-    Room("cli", 7_225, 5_400),
+    Room("cli", 6_325, 5_400),
     Room("upkeep, importing", 3_350, 2_700, ("nanobot/upkeep", "nanobot/importing")),
     Room("root modules, testing", 3_100, 2_200, ("nanobot",)),
     Room("nanobot_api", 2_475, 1_900, ("channels/nanobot_api",)),
@@ -68,7 +69,7 @@ ROOMS = (
     Room("nanobot_whatsapp", 4_800, 4_400, ("channels/nanobot_whatsapp",)),
 )
 KERNEL = ("agent", "bus", "session", "channel", "providers")
-PRODUCT = Room("product", 99_100, 78_000)
+PRODUCT = Room("product", 99_300, 78_000)
 KERNEL_BUDGET = Room("kernel", 21_750, 14_500)
 BRIDGE = Room("bridge/src", 3_475, 3_500, ("channels/nanobot_whatsapp/bridge/src",))
 MOST_FILES = 405

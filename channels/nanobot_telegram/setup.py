@@ -182,7 +182,7 @@ async def ask_owner(request: SetupRequest) -> list[str]:
     """Ask for the owner's id."""
     default = "".join(request.owners[:1])
     while True:
-        answer = await request.person.ask("Your Telegram id (Enter to skip)", default)
+        answer = await request.person.ask("Your Telegram id (leave empty to skip)", default)
         if not answer or answer == default:
             return []
         if _ID.fullmatch(answer):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -141,15 +142,19 @@ class WebChannel:
         """Do nothing: the page watches all conversations, including its own."""
 
     async def _link(self, arguments: Mapping[str, object]) -> dict[str, object]:
-        """Return a one-time link that signs in as the owner, or as the person `account`. Start the
-        page if it does not run. Raises `NanobotError` if it cannot be served."""
+        """Return a one-time link that signs in as the owner, or as the person `account`. With
+        `setup`, it also permits the owner to set nanobot up. Start the page if it does not run.
+        Raises `NanobotError` if it cannot be served."""
         account = arguments.get("account") or OWNER_ACCOUNT
         if not isinstance(account, str):
             raise NanobotError("an account must be text, such as telegram:12345")
+        sets_up = arguments.get("setup") is True
+        if sets_up and account != OWNER_ACCOUNT:
+            raise NanobotError("only the owner can set nanobot up")
         self._wanted.set()
         site = await self._wait_for_site()
         logger.info("web: a sign-in link was created for {}", account)
-        return await asyncio.to_thread(site.new_link, account)
+        return await asyncio.to_thread(partial(site.new_link, account, sets_up=sets_up))
 
     async def _list(self, _: Mapping[str, object]) -> dict[str, object]:
         """Return the signed-in browsers, and the address of the page."""
@@ -192,12 +197,13 @@ def routes() -> Routes:
         messages,
         people,
         settings,
+        setup,
         starting,
         stream,
     )
 
     pages = (
         *(activity, approvals, chat, figures, files, health, jobs, listing),
-        *(memory, messages, people, settings, starting, stream),
+        *(memory, messages, people, settings, setup, starting, stream),
     )
     return {at: route for page in pages for at, route in page.ROUTES.items()}

@@ -1,6 +1,6 @@
 """Visitors of the page: one-time links, the browsers that used one, and the ids of new chats.
 
-A link is 32 random bytes, works once and for `LINK_SECONDS`, and is only in memory. It becomes a
+A link is 32 random bytes, works once and for a limited time, and is only in memory. It becomes a
 session: another 32 bytes, in a cookie that no script can read. Only SHA-256 hashes of both are
 kept. The sessions' hashes are in a small file, so that a copy of it is useless for signing in. The
 form token, which a page sends with each change, is derived from the session and known only to its
@@ -26,6 +26,8 @@ from nanobot.io import FENCE
 from nanobot_web.settings import SESSIONS_FILE
 
 LINK_SECONDS = 600.0
+SETUP_SECONDS = 1_800.0
+"""Validity of a link for the set-up, and of the permission that it gives to its browser."""
 SESSION_DAYS = 30
 """Days without a visit after which a browser needs a new link."""
 _MOST_LINKS, _MOST_SESSIONS = 20, 100
@@ -72,8 +74,11 @@ class _Stored(Struct, frozen=True):
 
 
 class _Link(Struct, frozen=True):
+    """`until` is a time of the monotonic clock."""
+
     account: str
     until: float
+    sets_up: bool = False
 
 
 class Sessions:
@@ -84,6 +89,8 @@ class Sessions:
         self._file = StateFile(folder / SESSIONS_FILE, _Stored)
         self._clock, self._days = clock, timedelta(days=SESSION_DAYS)
         self._links: dict[str, _Link] = {}
+        self._setting_up: dict[str, float] = {}
+        """The sessions that may set nanobot up, each with the end of its permission."""
         stored = self._file.read()
         self._sessions = {one.hash: one for one in stored.sessions}
         self._chats = stored.chats or secrets.token_hex(32)
@@ -102,14 +109,23 @@ class Sessions:
         text = f"chat {name} {scope}".encode(errors="replace")
         return hmac.new(self._chats.encode(), text, hashlib.sha256).hexdigest()[: _CHAT // 2]
 
-    def new_link(self, account: str) -> str:
-        """Return a secret that signs in once as that account."""
-        now = self._clock.monotonic()
+    def new_link(self, account: str, *, sets_up: bool = False) -> str:
+        """Return a secret that signs in once as that account. With `sets_up`, its browser may also
+        set nanobot up, until the link would end."""
+        now, seconds = self._clock.monotonic(), SETUP_SECONDS if sets_up else LINK_SECONDS
         live = {key: link for key, link in self._links.items() if link.until > now}
         self._links = dict(list(live.items())[1 - _MOST_LINKS :])
         secret = secrets.token_urlsafe(32)
-        self._links[_hash(secret)] = _Link(account, now + LINK_SECONDS)
+        self._links[_hash(secret)] = _Link(account, now + seconds, sets_up)
         return secret
+
+    def may_set_up(self, session_id: str) -> bool:
+        """Return True if a link has permitted this session to set nanobot up."""
+        return self._clock.monotonic() < self._setting_up.get(session_id, 0.0)
+
+    def end_setup(self, session_id: str) -> None:
+        """Take the permission back, because it was used."""
+        self._setting_up.pop(session_id, None)
 
     def enter(self, link: str, browser: str) -> str:
         """Use a link up and return the secret of a new session, or an empty text if it is
@@ -120,6 +136,8 @@ class Sessions:
         secret, now = secrets.token_urlsafe(32), self._clock.now()
         session = Session(_hash(secret), found.account, now, now, browser[:120])
         self._keep([session, *self.list_active()[: _MOST_SESSIONS - 1]])
+        if found.sets_up:
+            self._setting_up[session.id] = found.until
         return secret
 
     def visitor(self, secret: str) -> Visitor | None:

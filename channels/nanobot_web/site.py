@@ -37,7 +37,7 @@ from nanobot_web.extras import Extras
 from nanobot_web.live import Live
 from nanobot_web.markdown import to_html
 from nanobot_web.places import find_place, places_for
-from nanobot_web.sessions import LINK_SECONDS, SESSION_DAYS, Sessions, Visitor
+from nanobot_web.sessions import LINK_SECONDS, SESSION_DAYS, SETUP_SECONDS, Sessions, Visitor
 from nanobot_web.settings import WebSettings
 
 _POLICY = "; ".join(
@@ -64,6 +64,10 @@ _HEADERS = {
     "Server": "nanobot",
 }
 _PUBLIC = ("style.css", "icon.svg", "manifest.json")  # also without a session, as browsers ask
+RESTART_SECONDS = 1.0
+"""Seconds before a restart, in which the page that reports it loads its scripts."""
+SETUP = "/settings/model/setup"
+"""The path of the set-up."""
 _CHATS = "web:"  # prefix of the key of a page's conversation
 _FORM_SECONDS = 60.0
 _SHORT = 16
@@ -257,12 +261,12 @@ class Site:
         """The address of the page: the public one, if it has one."""
         return self._options.address or self.at.rstrip("/")
 
-    def new_link(self, account: str) -> dict[str, object]:
+    def new_link(self, account: str, *, sets_up: bool = False) -> dict[str, object]:
         """Return a link that signs in once as that account, and whether a phone can reach it."""
-        secret = self.sessions.new_link(account)
+        secret = self.sessions.new_link(account, sets_up=sets_up)
         return {
             "url": f"{self.base}/login?link={secret}",
-            "seconds": LINK_SECONDS,
+            "seconds": SETUP_SECONDS if sets_up else LINK_SECONDS,
             "is_public": bool(self._options.address),
             "account": account,
         }
@@ -400,10 +404,13 @@ class Site:
                 401,
                 "This link has expired or was already used.",
                 hint="If you did not use it yourself, first run `nanobot web revoke all`. To get a "
-                "new link, run `nanobot web`.",
+                "new link, run `nanobot web` (or `nanobot web --setup`) again.",
             )
         logger.info("web: a browser was signed in by a link")
-        response = web.Response(text=self.render("welcome.html"), content_type="text/html")
+        entered = self.sessions.visitor(secret)
+        sets_up = entered is not None and self.sessions.may_set_up(entered.session)
+        text = self.render("welcome.html", next=SETUP if sets_up else "/chat")
+        response = web.Response(text=text, content_type="text/html")
         response.set_cookie(
             self._cookie(request),
             secret,

@@ -196,8 +196,8 @@ class Gateway:
         self.request_stop()
 
     async def _restart(self, arguments: Mapping[str, object]) -> dict[str, object]:
-        """Operation `restart`. Raises `NanobotError` with the number of running turns, unless
-        `sure` is true."""
+        """Operation `restart`, after `seconds` if given. Raises `NanobotError` with the number of
+        running turns, unless `sure` is true."""
         running = len(self._parts.agent.loop.turns.running)
         if arguments.get("sure") is not True:
             hint = (
@@ -206,7 +206,9 @@ class Gateway:
             )
             message = f"a restart can interrupt {pluralize(running, 'running turn')}"
             raise NanobotError(message, hint=hint)
-        self.request_restart()
+        seconds = arguments.get("seconds")
+        delay = seconds if isinstance(seconds, float) else 0.0
+        asyncio.get_running_loop().call_later(delay, self.request_restart)
         return {"restarting": True, "turns_running": running}
 
     def _announce(self, session_key: str, event: ApprovalAsked | ApprovalClosed) -> None:

@@ -53,6 +53,7 @@ LOOKED_AT: Mapping[str, Sequence[str]] = {
     "snapshots": ("backup.snapshot",),
     "backups": ("backup.list", "backup.make"),
     "sign-ins": ("channels.sign_in", "channels.signing_in"),
+    "set-up": ("setup.show", "setup.begin", "setup.answer", "setup.save", "setup.cancel"),
 }  # fmt: skip
 """Operations built at their first call, by capability (see `Looking._build`)."""
 
@@ -78,11 +79,15 @@ RECORDED: Mapping[str, Sequence[str]] = {
     "pair.revoke": ("address",),
     "channels.sign_in": ("name",),
     "config.apply": ("changed",),
+    "setup.begin": ("topics",),
+    "setup.answer": ("topic", "number"),
+    "setup.save": ("changed",),
+    "setup.cancel": (),
     "queue.retry": ("id",),
     "queue.drop": ("id",),
     "backup.make": (),
     "restart": (),
-    "web.link": ("account",),
+    "web.link": ("account", "setup"),
     "web.revoke": ("id",),
 }
 """Operations that change something, and the fields of their results and arguments to log."""
@@ -202,12 +207,21 @@ class Looking:
             case "backups":
                 table = parts.upkeep.backup_maker.table()
             case _:
-                from nanobot.app.sign_in import SignIns
-
-                supervisor = parts.platforms.supervisor
-                table = SignIns(base.settings, supervisor, base.clock, base.background).table()
+                table = self._build_with_channels(capability)
         assert table.keys() == {*LOOKED_AT[capability]}
         return table
+
+    def _build_with_channels(self, capability: str) -> Table:
+        """Build an operation that stops and starts channels."""
+        base, supervisor = self._base, self._parts.platforms.supervisor
+        settings, clock, background = base.settings, base.clock, base.background
+        if capability == "sign-ins":
+            from nanobot.app.sign_in import SignIns
+
+            return SignIns(settings, supervisor, clock, background).table()
+        from nanobot.app.setup.page import Setups
+
+        return Setups(settings, supervisor, clock, background, base.redactor).table()
 
     async def _doctor(self, _: Mapping[str, object]) -> dict[str, object]:
         """Return the findings of `nanobot doctor`, in order. The checks take seconds, block, and

@@ -20,6 +20,7 @@ def add_web(web: Parser) -> None:
     web.option(
         "--person", "ID", "the account to sign in as, such as telegram:12345 (default: yours)"
     )
+    web.flag("--setup", "print a link that also lets you set up the model and the channels")
     web.flag("--no-open", "only print the link")
     web.json()
     what = Commands(web)
@@ -30,7 +31,7 @@ def add_web(web: Parser) -> None:
 
 def open_page(options: Options) -> int:
     with open_client(options.home) as client:
-        data = client.ask("web.link", {"account": options.person})
+        data = client.ask("web.link", {"account": options.person, "setup": options.setup})
         _show_link(options, Data(data) if isinstance(data, dict) else Data())
         if client.is_hosted:
             if not options.json:
@@ -51,7 +52,8 @@ def _show_link(options: Options, data: Data) -> None:
         return
     url = data.field("url")
     sys.stdout.write(f"{url}\n")
-    print_text("The link can be used once, within ten minutes.\n")
+    minutes = data.number("seconds") // 60
+    print_text(f"The link can be used once, within {minutes} minutes.\n")
     if data.get("is_public"):
         import segno
 

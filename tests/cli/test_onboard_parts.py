@@ -10,16 +10,16 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from nanobot.channel import Person
-from nanobot.cli.onboard.changes import (
+from nanobot.app.setup.changes import (
     ConfigPart,
     fit_window,
     model_changes,
     with_name,
     write,
 )
-from nanobot.cli.onboard.model import ModelStep
-from nanobot.cli.onboard.wizard import Interview
+from nanobot.app.setup.model import ModelStep
+from nanobot.channel import Person
+from nanobot.cli.onboard.wizard import TerminalInterview, read_options
 from nanobot.cli.parser import build_parser
 from nanobot.clock import SystemClock
 from nanobot.config.changes import ExistingFiles
@@ -192,8 +192,10 @@ def step(
         return found
 
     options = build_parser().parse_args(["onboard", *arguments])
+    options.home = Path()
     settings, before = present or ModelSettings(), ExistingFiles("", "", {})
-    return ModelStep(person, options, settings, before, clock or SystemClock(), find, providers)
+    known, clock = read_options(options), clock or SystemClock()
+    return ModelStep(person, known, settings, before, clock, find, providers)
 
 
 def values_of(part: ConfigPart) -> dict[str, object]:
@@ -259,7 +261,7 @@ async def interview(
     monkeypatch.setenv("NANOBOT_HOME", str(home))
     options = build_parser().parse_args(["onboard", *arguments])
     options.home = home
-    answered = await Interview(person, options).run()
+    answered = await TerminalInterview(person, read_options(options)).run()
     return answered[1] if answered else None
 
 

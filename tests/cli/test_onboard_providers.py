@@ -12,7 +12,7 @@ from aiohttp import web
 from msgspec import convert
 from msgspec.structs import replace
 
-from nanobot.cli.onboard.people import PersonWithDefaults, walk
+from nanobot.app.setup.questions import PersonWithDefaults, walk
 from nanobot.config.model import ModelSettings
 from nanobot.errors import NanobotError, ProviderError
 from nanobot.providers.discovery import LocalServer

@@ -15,7 +15,8 @@ from typing import Any
 from aiohttp import web
 
 from nanobot.errors import NanobotError
-from nanobot_web.site import Call, PageError, Plan, Route
+from nanobot_web.pages.setup import is_allowed, load_setup
+from nanobot_web.site import RESTART_SECONDS, SETUP, Call, PageError, Plan, Route
 
 _EDITABLE = ("boolean", "choice", "integer", "number", "text")  # the types with a field on the page
 
@@ -47,7 +48,8 @@ async def show_settings(call: Call) -> web.StreamResponse:
 
 async def show_model(call: Call) -> web.StreamResponse:
     about = await call.ask("status.conversation", key=f"web:{call.visitor.account}")
-    return call.page("model.html", "Model", about=about)
+    allowed = is_allowed(call, await load_setup(call))
+    return call.page("model.html", "Model", about=about, allowed=allowed, setup=SETUP)
 
 
 async def edit_setting(
@@ -110,7 +112,8 @@ async def ask_restart(call: Call) -> web.StreamResponse:
 
 
 async def restart(call: Call) -> web.StreamResponse:
-    found = await call.ask("restart", sure=True, by=f"web:{call.visitor.account}")
+    by = f"web:{call.visitor.account}"
+    found = await call.ask("restart", sure=True, seconds=RESTART_SECONDS, by=by)
     return call.page("restart.html", "Restart", running=found["turns_running"], done=True)
 
 

@@ -80,6 +80,11 @@ document.addEventListener("toggle", async (event) => {
   $("[data-loaded]", event.target).innerHTML = await piece(path);
 }, true);
 
+document.addEventListener("input", (event) => {
+  if (!event.target.matches("[data-filter]")) return;
+  const part = event.target.value.toLowerCase();
+  for (const one of event.target.closest(".sheet, .panel").querySelectorAll(".options button")) one.hidden = !one.textContent.toLowerCase().includes(part);
+});
 let waiting = 0;
 document.addEventListener("input", (event) => {
   const form = event.target.closest("form[data-live], form[data-find]");
@@ -406,6 +411,7 @@ function poll(place) {
     const answer = document.hidden ? null : await fetch(place.dataset.poll).catch(() => null);
     const html = answer?.ok ? await answer.text() : shown;
     if (html !== shown) place.innerHTML = shown = html;
+    if ($("[data-go]", place)) location.assign($("[data-go]", place).href);
   }, 1500);
 }
 

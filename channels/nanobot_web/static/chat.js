@@ -230,11 +230,6 @@ function write() {
     button.closest("details")?.removeAttribute("open");
     for (const one of button.parentElement.querySelectorAll("[aria-pressed]")) one.setAttribute("aria-pressed", String(one === button));
   });
-  form.addEventListener("input", (event) => {
-    if (!event.target.matches("[data-filter]")) return;
-    const part = event.target.value.toLowerCase();
-    for (const one of form.querySelectorAll("[data-model]")) one.hidden = !one.dataset.model.toLowerCase().includes(part);
-  });
   slash.addEventListener("mousedown", (event) => {
     const option = event.target.closest("[data-command]");
     if (option) { event.preventDefault(); complete(option.dataset.command); }

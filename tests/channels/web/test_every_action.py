@@ -27,7 +27,8 @@ async def test_every_page_and_every_button(tmp_path: Path, browser: Browser) -> 
             pressed |= kit.user.pressed
             asked |= kit.user.asked
     linking = "/people/sign-in"  # needs a WhatsApp that is not linked: test_linking.py
-    assert buttons_of_templates() - pressed == {linking}
+    choice = "/settings/model/setup/answer answer={{ loop.index0 }}"  # pressed as answer=0
+    assert buttons_of_templates() - pressed == {linking, choice}
     assert {*routes()} - asked == {("GET", linking), ("POST", linking)}
 
 
@@ -613,7 +614,47 @@ async def _settings(kit: PageKit) -> None:
     await user.follow("Restart …")
     await user.button("Restart now")
     await kit.expect_text("nanobot is restarting.")
+    await expect(page.locator("#connection")).to_contain_text("Not connected")
     assert kit.web.gateway.restart_requested
+
+
+async def _set_up(kit: PageKit) -> None:
+    page, user, file = kit.page, kit.user, kit.web.home / "config.yaml"
+    file.write_text(yaml.safe_dump(json.loads(file.read_text())))
+    await kit.visit_view("Settings", "Model")
+    await user.follow("Connect a model")
+    await user.tick("Your name and time zone")
+    await user.button("Start")
+    await user.button("Cancel")
+    await user.tick("The model")
+    await user.tick("WhatsApp")
+    await user.tick("Your name and time zone")
+    await user.look()
+    await user.button("Start")
+    await user.button("As a linked device (WhatsApp may ban the number)")
+    await user.button("Back")
+    await user.button("As a linked device (WhatsApp may ban the number)")
+    await user.write("The number that you write from", "15550001111")
+    await user.button("Next")
+    await user.look()
+    await user.button("No")
+    await user.button("Back")
+    await user.button("As a linked device (WhatsApp may ban the number)")
+    await user.button("Next")
+    await user.button("Yes")
+    await user.write("Your name (leave empty to skip)", "Ada")
+    await user.button("Next")
+    await user.look()
+    await user.button("Next")
+    await kit.expect_text("Save these changes?")
+    await user.look()
+    async with page.expect_request("**/setup/progress?then=people"):
+        await user.button("Save")
+        await kit.expect_text("nanobot is starting with the new settings")
+    assert "whatsapp" in file.read_text()
+    (done,) = kit.audit_records("setup.save")
+    assert done["by"] == "web:owner"
+    assert "channels.whatsapp.enabled" in done["changed"]
 
 
 _WALKS = (
@@ -621,5 +662,6 @@ _WALKS = (
     (_a_chat, _search, _continue_and_try),
     (_jobs, _people, _activity),
     (_figures, _health, _sign_out, _settings),
+    (_set_up,),
 )
 """Each begins with a new home, so no walk takes long on a slow machine."""

@@ -8,9 +8,9 @@ from pathlib import Path
 from msgspec.structs import asdict, replace
 
 from nanobot.channel import SetupResult
-from nanobot.cli.command import find_shared_folder
 from nanobot.config import changes
 from nanobot.config.changes import ConfigEdit, ExistingFiles, read_text
+from nanobot.config.load import load_settings
 from nanobot.config.model import LEAST_PROMPT_TOKENS, SAFETY_TOKENS, ModelSettings
 from nanobot.config.values import check_id
 from nanobot.config.yamltext import ConfigChange, Setting, value_at
@@ -29,12 +29,14 @@ _WRITTEN = ("name", "base_url", "api", "context_window", "max_completion_tokens"
 class ConfigPart(ConfigEdit, frozen=True):
     """The changes of one step. `summary` has lines for the person, each a topic and its value.
     `sign_in` lists channels that still need a sign-in. `name` is the person's name, for USER.md.
-    `unchecked` lists channels that could not be reached for a check, or the model."""
+    `unchecked` lists channels that could not be reached for a check, or the model. `model_at` is
+    the address of the new model, and no other may get its key."""
 
     summary: tuple[tuple[str, str], ...] = ()
     sign_in: tuple[str, ...] = ()
     name: str = ""
     unchecked: tuple[str, ...] = ()
+    model_at: str = ""
 
     def __add__(self, other: ConfigPart) -> ConfigPart:
         """Join two parts with different keys."""
@@ -45,6 +47,7 @@ class ConfigPart(ConfigEdit, frozen=True):
             (*self.sign_in, *other.sign_in),
             self.name or other.name,
             (*self.unchecked, *other.unchecked),
+            self.model_at or other.model_at,
         )
 
     @property
@@ -105,6 +108,7 @@ def model_changes(
         secrets,
         summary,
         unchecked=unchecked,
+        model_at=wanted.base_url,
     )
 
 
@@ -161,7 +165,7 @@ def write(home: Path, before: ExistingFiles, part: ConfigPart) -> None:
     from nanobot.memory.documents import install_template
     from nanobot.security.paths import Root
 
-    workspace = find_shared_folder(home) / "workspace"
+    workspace = _find_workspace(home)
     install_template(workspace)
     place = Root(workspace).place(_USER)
     was = place.read_bytes(_LARGEST) or b""
@@ -169,9 +173,14 @@ def write(home: Path, before: ExistingFiles, part: ConfigPart) -> None:
     place.write_bytes(text.encode("utf-8", "surrogateescape"), expected=was)
 
 
+def _find_workspace(home: Path) -> Path:
+    """Return the folder with people's text. Raises `ConfigError`."""
+    return load_settings(home).data_folder / "workspace"
+
+
 def name_in(home: Path) -> str:
     """Return the owner's name in USER.md, from the line that onboarding writes."""
-    found = _NAME.search(read_text(find_shared_folder(home) / "workspace" / _USER))
+    found = _NAME.search(read_text(_find_workspace(home) / _USER))
     return (found[1] or "") if found else ""
 
 

@@ -6,18 +6,19 @@ keep the answers unchecked. A key is only offered to the server that it was give
 
 from __future__ import annotations
 
-import argparse
 import os
-import sys
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from ipaddress import ip_address
 from operator import attrgetter
 from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nanobot.cli.onboard.changes import ConfigPart, fit_window, model_changes, model_label
-from nanobot.cli.onboard.people import ask_checked, in_words, setting_check
+from nanobot.app.setup.changes import ConfigPart, fit_window, model_changes, model_label
+from nanobot.app.setup.options import SetupOptions, read_key, server_options
+from nanobot.app.setup.questions import ask_checked, in_words, setting_check
 from nanobot.config.changes import ExistingFiles
 from nanobot.config.model import LEAST_PROMPT_TOKENS, SMALL_WINDOW, AnyModel, ModelSettings
 from nanobot.errors import (
@@ -27,7 +28,7 @@ from nanobot.errors import (
     ProviderRejected,
     ProviderUnavailable,
 )
-from nanobot.providers.dialect import is_near
+from nanobot.providers.dialect import host_of, is_near
 from nanobot.providers.discovery import (
     ListedModel,
     LocalServer,
@@ -56,9 +57,6 @@ _ANSWER_TOKENS = 1_000
 _SMALLEST = (LEAST_PROMPT_TOKENS + 1_000) * 8 // 7  # the smallest window that nanobot can work with
 _ASSUMED = 4_096  # the usual window of local model servers
 _COMFORTABLE = 16_384
-_OF_A_SERVER = (
-    "provider", "model_name", "base_url", "context_window", "api_key_env", "api_key_stdin",
-)  # fmt: skip
 _NO_ACCESS = (401, 403)
 _NO_LIST_WITHOUT_KEY = (400, *_NO_ACCESS)
 """Status codes for a wrong key in requests that can only fail because of it. Gemini and xAI send
@@ -66,12 +64,8 @@ _NO_LIST_WITHOUT_KEY = (400, *_NO_ACCESS)
 https://github.com/continuedev/continue/issues/10778"""
 _TYPED = "Another model (type its name)"
 _CHECK_URL = setting_check(AnyModel, "base_url", "the URL")
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _CHECK_KEY = setting_check(AnyModel, "api_key", "the key")
-
-
-def server_options(options: argparse.Namespace) -> list[str]:
-    """Return the given command-line options about a model's server."""
-    return [f"--{name.replace('_', '-')}" for name in _OF_A_SERVER if getattr(options, name)]
 
 
 class Offer(Struct, frozen=True):
@@ -92,7 +86,7 @@ class ModelStep:
     def __init__(
         self,
         person: Person,
-        options: argparse.Namespace,
+        options: SetupOptions,
         present: ModelSettings,
         before: ExistingFiles,
         clock: Clock,
@@ -132,7 +126,7 @@ class ModelStep:
         named = next((one for one in self._providers if one.id == options.provider), None)
         usual = named.base_url if named else self._present.base_url
         wanted = self._begin_settings(_CHECK_URL(options.base_url or usual))
-        key, self._variable = _read_key(options, named)
+        key, self._variable = read_key(options, named)
         wanted = replace(wanted, name=options.model_name or wanted.name)
         wanted = _with_key(wanted, key) if key else wanted
         known = self._at(wanted.base_url)
@@ -196,7 +190,13 @@ class ModelStep:
             )
         usual = last if self._at(last) == kind else offer.base_url
         asked = "The server's URL, up to and including /v1"
-        return await ask_checked(self._person, asked, _CHECK_URL, usual)
+        url = await ask_checked(self._person, asked, _check_typed_url, usual)
+        if url.startswith("http:") and host_of(url) not in _LOOPBACK:
+            self._person.say(
+                "WARNING: this connection is not encrypted. Others in your network can read your "
+                "key and your messages."
+            )
+        return url
 
     def _begin_settings(self, base_url: str) -> ModelSettings:
         """Return the first settings for a server, with its key if it is the last or present one."""
@@ -267,7 +267,7 @@ class ModelStep:
                 self._person.say(
                     in_words(error) if wanted.api_key else "The server requires an API key."
                 )
-                if not (key := await self._key("The API key (Enter to cancel)")):
+                if not (key := await self._key("The API key (leave empty to cancel)")):
                     raise
                 wanted, self._variable = _with_key(wanted, key), ""
 
@@ -432,32 +432,22 @@ class ModelStep:
         return await ask_checked(self._person, question, _check_window, str(_ASSUMED))
 
 
+def _check_typed_url(text: str) -> str:
+    url = _CHECK_URL(text)
+    if url.startswith("http:") and not is_near(url):
+        raise NanobotError(
+            "an http:// address on the internet would expose your key and your messages",
+            hint="Use https://. Only servers in your own network can use http://.",
+        )
+    with suppress(ValueError):
+        address = ip_address(host_of(url))
+        if address.is_link_local or address.is_multicast or address.is_unspecified:
+            raise NanobotError("the URL must be the address of a model server")
+    return url
+
+
 def _with_key(model: ModelSettings, key: str) -> ModelSettings:
     return replace(model, api_key=SecretStr(key))
-
-
-def _read_key(options: argparse.Namespace, named: KnownProvider | None) -> tuple[str, str]:
-    """Return the key of the command line, and its variable: the one in the options, or the
-    provider's usual one."""
-    if options.api_key_stdin:
-        if not (key := sys.stdin.readline().strip()):
-            raise NanobotError(
-                "there is no API key on standard input", hint="Send the key as one line."
-            )
-        return key, ""
-    usual = named.key_variable if named and named.key_variable in os.environ else ""
-    variable = options.api_key_env or usual
-    return from_environment(variable) if variable else "", variable
-
-
-def from_environment(name: str) -> str:
-    """Return the secret in an environment variable. Raises `NanobotError` if it is empty."""
-    value = os.environ.get(name, "").strip()
-    if not value:
-        raise NanobotError(
-            f"the variable {name} is not set, or is empty", hint=f"Set it with `export {name}=…`."
-        )
-    return value
 
 
 def _server(facts: ModelFacts) -> str:

@@ -1,0 +1,1 @@
+"""Set-up with a person: the same steps in the terminal (`nanobot onboard`) and on the page."""
