@@ -264,9 +264,8 @@ class ModelStep:
             except ProviderRejected as error:
                 if error.status not in refusals or not self._attended:
                     raise
-                self._person.say(
-                    in_words(error) if wanted.api_key else "The server requires an API key."
-                )
+                text = in_words(error) if wanted.api_key else "The server requires an API key."
+                self._person.say(text[:1].upper() + text[1:])
                 if not (key := await self._key("The API key (leave empty to cancel)")):
                     raise
                 wanted, self._variable = _with_key(wanted, key), ""

@@ -72,8 +72,7 @@ class PagePerson:
     def say(self, text: str) -> None:
         """See `Person`, here and below."""
         lines = (line.strip() for line in self._redactor.redact(clean(text)).splitlines())
-        words = "\n".join(filter(None, lines))
-        self.notes.append(words[:1].upper() + words[1:])
+        self.notes.append("\n".join(filter(None, lines)))
 
     async def ask(self, question: str, default: str = "", *, secret: bool = False) -> str:
         if secret:
@@ -181,7 +180,8 @@ class PageInterview(Interview):
 
 
 class _Setup(Struct):
-    """A set-up. `session` is the id of its browser. `changed` has the written keys, once saved."""
+    """A set-up. `session` is the id of its browser. `changed` has the written keys and secrets,
+    once it is saved."""
 
     session: str
     person: PagePerson
@@ -193,7 +193,7 @@ class _Setup(Struct):
     @property
     def state(self) -> str:
         if self.changed is not None:
-            return "saved"
+            return "saved" if self.changed else "unchanged"
         if self.error:
             return "failed"
         return "asks" if self.person.question else "works"
@@ -313,7 +313,8 @@ class Setups:
             before, part = answered
             if not part.is_empty:
                 await asyncio.to_thread(write, home, before, part)
-            now.changed = [".".join(one.path) for one in part.changes]
+            keys = [".".join(one.path) for one in part.changes]
+            now.changed = [*keys, *part.secrets, *(["your name"] if part.name else ())]
             now.sign_in = part.sign_in
         except TimeoutError:
             now.error = "The set-up took more than half an hour. Nothing was changed."
