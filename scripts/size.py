@@ -50,7 +50,7 @@ ROOMS = (
     Room("channel", 1_900, 1_450),  # its HTTP client: never `Unsent` if a server may have acted
     Room("offline", 1_075, 1_075, ("nanobot/providers/offline",)),
     Room("providers", 6_700, 4_150),
-    Room("memory", 16_875, 12_600),
+    Room("memory", 17_200, 12_600),
     Room("tools, tooling", 5_350, 4_900, ("nanobot/tools", "nanobot/tooling")),
     Room("skills, cron", 3_000, 2_700, ("nanobot/skills", "nanobot/cron")),
     Room("security", 4_975, 4_300),

@@ -6,7 +6,8 @@ less plainly, it waits for their approval."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import date
 
 from msgspec.structs import replace
 
@@ -16,7 +17,8 @@ from nanobot.memory.line_changes import Operation
 from nanobot.memory.model_text import Echoes, junk_reason
 from nanobot.memory.statements import KnownFacts, is_part_of
 from nanobot.memory.support import UNSUPPORTED, Talk
-from nanobot.memory.taint import quote_line
+from nanobot.memory.taint import quote_line, read_quotation
+from nanobot.messages import Message
 
 MOST_ASKED, _MOST_QUOTED = 5, 5
 _SHOWN = 160
@@ -115,6 +117,14 @@ class Screen:
             self._quoted += 1
             self.known.add(text)
             yield replace(change, old="", new=f"- {without_bullet(text)}")
+
+
+def find_contradicted(line: str, facts: Mapping[str, date], said_on: date) -> list[str]:
+    """Return the `facts` that the person's own `line` surely contradicts. `facts` have the days on
+    which they were written: a later one than `said_on` stays."""
+    talk = Talk([Message("user", read_quotation(line)[0])])
+    known = (fact for fact, written in facts.items() if written <= said_on)
+    return [fact for fact in known if talk.contradicts(read_quotation(fact)[0])]
 
 
 def shorten_line(line: str) -> str:

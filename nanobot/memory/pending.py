@@ -7,11 +7,12 @@ line`. The person may edit the file: unreadable lines stay in it and are skipped
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from datetime import date
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import date, timedelta
 from itertools import count, groupby
 
 from loguru import logger
@@ -19,11 +20,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nanobot.errors import NanobotError
-from nanobot.memory.documents import LONG_TERM, PENDING
+from nanobot.memory.documents import LONG_TERM, PENDING, PERSONAL
 from nanobot.memory.guard import fact_lines, find_line, find_lost_facts, indent
 from nanobot.memory.importance import without_importance
 from nanobot.memory.line_changes import Operation, blocks_of, split
-from nanobot.memory.store import MemoryStore
+from nanobot.memory.similarity import share, words
+from nanobot.memory.store import BeforeChange, MemoryStore
 from nanobot.memory.taint import sources_of
 from nanobot.memory.version import CONFIRMED, Change
 from nanobot.text import pluralize
@@ -36,6 +38,7 @@ BY_NANOBOT = "nanobot"
 person's messages do not show that a fact is over."""
 HELD_BACK = Change("agent", "held back")
 _CODE = 16
+_ABOUT_PERSON = (LONG_TERM, PERSONAL[0])
 MOST_WAITING, MOST_CHARACTERS = 200, 100_000
 """Limits on a scope's pending changes: their count, and their length in characters."""
 MOST_OF_ONE = 20
@@ -192,20 +195,65 @@ class Pending:
 
     async def accept(self, names: Iterable[str | int]) -> list[PendingFact]:
         """Make facts part of memory, as the person's own change, and return the ones found. A fact
-        that is replaced, not only reworded, is retired. Raise `ToolError` if a document would
-        become too large."""
+        that is replaced, not only reworded, is retired, and so is a fact that a new one surely
+        contradicts. Raise `ToolError` if a document would become too large."""
         chosen = await self.find(names)
+        run, _ = await self.retire_contradicted(
+            {fact.line: fact.day for fact in chosen if fact.line and not fact.old}, Change("you")
+        )
         for path, facts in groupby(sorted(chosen, key=lambda f: f.path), key=lambda f: f.path):
             text = self._store.read(path)
             operations = [fact.fit(text) for fact in facts]
-            change = Change("you", f"{CONFIRMED} {pluralize(len(operations), 'fact')}")
-            replaced = [line for one in operations for line in find_lost_facts(one.old, one.new)]
+            said = f"{CONFIRMED} {pluralize(len(operations), 'fact')}"
+            change = Change("you", said, run=run)
+            replaced = [one.old for one in operations if loses_content(one.old, one.new)]
             done = await self._store.apply(path, operations, change, retired=replaced)
             # If the line to reword is gone, the accepted one is added.
             if added := [replace(operation, old="") for operation in done.left if operation.new]:
                 await self._store.apply(path, added, change)
         await self._remove(chosen, CONFIRMED)  # last: to accept again after a crash changes nothing
         return chosen
+
+    async def find_contradicted(self, lines: Mapping[str, date]) -> dict[str, list[str]]:
+        """Return the facts that lines of the person's surely contradict, by file. Each line comes
+        with the day on which they said it: a later fact stands."""
+
+        if not any(lines):
+            return {}
+
+        def find(path: str) -> list[str]:
+            from nanobot.memory.evidence import find_contradicted  # not needed at the start
+
+            ages, today = self._store.fact_ages(path), self._store.today()
+            known = self._store.facts(path)
+            days = {fact: today - timedelta(ages.get(fact.strip(), 0)) for fact in known}
+            found = [
+                one for line, day in lines.items() for one in find_contradicted(line, days, day)
+            ]
+            return [one for one in dict.fromkeys(found) if one not in lines]
+
+        every = {path: await asyncio.to_thread(find, path) for path in _ABOUT_PERSON}
+        return {path: facts for path, facts in every.items() if facts}
+
+    async def retire_contradicted(
+        self, lines: Mapping[str, date], change: Change, before: BeforeChange | None = None
+    ) -> tuple[str, list[str]]:
+        """Retire these facts, as far as so many may go, and hold back the rest. Return the run of
+        that change, for the lines themselves, and the facts."""
+        found, run = await self.find_contradicted(lines), change.run
+        for path, facts in found.items():
+            run = run or await asyncio.to_thread(self._store.new_run, change.author)
+            retiring = replace(
+                change,
+                summary=f"retired {pluralize(len(facts), 'fact')}",
+                cursors=(),
+                operations=(),
+                run=run,
+            )
+            steps = [Operation(old=fact) for fact in facts]
+            done = await self._store.apply(path, steps, retiring, retired=facts, before=before)
+            await self.hold(done.beyond, path, [BY_NANOBOT], retiring)
+        return run, [fact for facts in found.values() for fact in facts]
 
     async def drop(self, names: Iterable[str | int]) -> list[PendingFact]:
         """Drop facts, and return the ones found."""
@@ -223,6 +271,13 @@ class Pending:
         if chosen:
             change = Change("you", f"{why} {pluralize(len(chosen), 'fact')}")
             await self._store.edit(PENDING, keep_others, change)
+
+
+def loses_content(old: str, new: str) -> bool:
+    """Return True if a line that another replaces is not just reworded."""
+    return bool(fact_lines(old)) and (
+        bool(find_lost_facts(old, new)) or share(words(old), new) < 1.0
+    )
 
 
 def select_fitting(facts: Iterable[PendingFact], room: int) -> Iterator[str]:

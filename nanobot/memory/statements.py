@@ -10,11 +10,12 @@ people in the fact. In languages without cues for people, only names identify ot
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from functools import lru_cache
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cache, lru_cache
 from typing import Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from nanobot.memory.analysis import (
     bases,
@@ -26,7 +27,7 @@ from nanobot.memory.analysis import (
 )
 from nanobot.memory.figures import MONTHS, Figures, begins_with_month, figures_of, fold_word
 from nanobot.memory.importance import without_importance
-from nanobot.memory.languages import ENGLISH, RUNS
+from nanobot.memory.languages import ENGLISH, LANGUAGES, RUNS
 from nanobot.memory.similarity import similar
 
 _CLAUSE = re.compile(r"[,;:(){}\[\]«»“”\"、，：；]\s*|\s[-–—]\s|\s(?=but\b)|\s(?=aber\b)")
@@ -219,6 +220,52 @@ def is_plain(sentence: str, languages: tuple[str, ...], about: Collection[str]) 
     return all(known) if any(known) else not known and _PRONOUNS.isdisjoint(spoken)
 
 
+def is_about_same(sentence: str, line: str, languages: tuple[str, ...]) -> bool:
+    """Return True if a person's `sentence` is about the same people as the fact on `line`, which
+    does not name its person."""
+    said, known = _roles_in(sentence, languages), _roles_in(line, languages)
+    likely = languages[0] if " " in sentence.strip() else ""
+    own = vocabulary("own", (language_of(sentence, likely),)).keys()
+    if said != known:
+        return False
+    if not own or not own.isdisjoint(_letters(sentence)):
+        return True
+    first = clause_of(bare(sentence), languages).words[:1]  # else a name of another person
+    return bool(hits(first, clause_of(bare(line), languages).words))
+
+
+def has_one_at_a_time(was: Sequence[str], shared: Sequence[str], *, changes: bool) -> bool:
+    """Return True if a fact with the words `was` ends because another has its first words, the
+    `shared` ones: a favourite, or a person's place in a sentence of change."""
+    begins_so = tuple(was[: len(shared)]) == tuple(shared)
+    favourite, lives = _forms_of("favourite"), _forms_of("lives")
+    if not begins_so or not shared:
+        return False
+    is_favourite = len(shared) > 1 and shared[0] in favourite
+    return is_favourite or (changes and any(word in lives for word in shared))
+
+
+def unify_verbs(was: Clause, becomes: Clause) -> Clause:
+    """Return `was` with the verbs for living somewhere in the form of `becomes`."""
+    forms = _forms_of("lives")
+    named = {forms[word]: word for word in becomes.words if word in forms}
+    unified = (named.get(forms.get(word, -1), word) for word in was.words)
+    return replace(was, words=tuple(unified))
+
+
+@cache
+def _forms_of(kind: str) -> Mapping[str, int]:
+    """Return the forms of these words in all languages, with the numbers of their words."""
+    runs = {run: at for at, one in enumerate(getattr(RUNS, kind).split()) for run in one.split("/")}
+    return {**vocabulary(kind, tuple(LANGUAGES)), **runs}
+
+
+def _roles_in(text: str, languages: tuple[str, ...]) -> frozenset[str]:
+    """Return the base forms of words for people, such as "sister"."""
+    roles = (stem_of(word) for word in _letters(text) if has_cue(word, "people", languages))
+    return frozenset((*roles, *_runs_in(text, "people")))
+
+
 def find_people(sentence: str, languages: tuple[str, ...]) -> list[str]:
     """Return the words for people, such as "sister", and the names."""
     spoken, names = _letters(sentence), re.findall(_NAME, sentence)
@@ -241,7 +288,9 @@ def _may_name(word: str, languages: Iterable[str]) -> bool:
 
 
 def has_cue(
-    text: str, kind: Literal["over", "now", "doubt", "jest", "people"], languages: tuple[str, ...]
+    text: str,
+    kind: Literal["over", "now", "doubt", "jest", "people"],
+    languages: tuple[str, ...],
 ) -> bool:
     """Return True if `text` has a word of this kind in one of the languages."""
     cues, beginnings = vocabulary(kind, languages).keys(), _long_cues(kind, languages)

@@ -187,6 +187,10 @@ class MemoryStore:
         lines = {line.strip() for line in split(text)}
         return {line: max(0, (now - written[line]).days) for line in lines if line in written}
 
+    def new_run(self, author: Author) -> str:
+        """Return the name of a run for changes that belong together. Blocks."""
+        return f"{author} {self._versions.tip_number() + 1}"
+
     def list_retired(self) -> list[tuple[date, str]]:
         """Return the outdated facts, each with the day on which it was retired.
 

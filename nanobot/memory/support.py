@@ -14,6 +14,7 @@ two people in one sentence a word belongs to, and a negation within a word ("dis
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import date
@@ -33,11 +34,14 @@ from nanobot.memory.statements import (
     clauses_of,
     closest,
     has_cue,
+    has_one_at_a_time,
     hits,
+    is_about_same,
     is_in,
     is_plain,
     is_same,
     stem_of,
+    unify_verbs,
 )
 from nanobot.messages import Message
 from nanobot.tasks import pace
@@ -45,6 +49,7 @@ from nanobot.tasks import pace
 _MOST_CHARACTERS = 400_000  # maximum characters of messages to compare, the latest first
 _LEAST, _HALF, _MUCH, _NEARLY = 1 / 3, 0.5, 0.65, 0.75
 
+_OWN_RUNS = re.compile("(?:我|用户|用戶)的?")  # bigrams with the subject differ
 UNSUPPORTED = "the conversation does not support it"
 
 
@@ -168,6 +173,17 @@ class Talk:
             for sentence in turn.sentences
         )
 
+    def contradicts(self, line: str) -> bool:
+        """Return True if a sentence of the person's surely ends the fact on `line`: it says so, or
+        it only negates it or changes its number, or a person has one such thing at a time."""
+        was = self._read(_OWN_RUNS.sub("", line))
+        return any(
+            self._contradicts(turn, sentence, was)
+            for turn in self._own
+            for sentence in turn.sentences
+            if is_about_same(sentence.text, line, self.languages)
+        )
+
     def quote(self, line: str) -> tuple[str, date | None] | None:
         """Return the person's line most similar to `line`, and its day, or None."""
         words, best = self._read(line).words, 0
@@ -276,6 +292,21 @@ class Talk:
             and self._agrees(turn, was, becomes)
             and self._is_plain(turn, about)
         )
+
+    def _contradicts(self, turn: _Turn, sentence: _Sentence, was: Clause) -> bool:
+        becomes = self._read(_OWN_RUNS.sub("", sentence.text))
+        was = unify_verbs(was, becomes)
+        if self._ends_in(sentence, was):
+            return self._is_plain(turn, was.words)
+        news, gone = becomes.news(was), was.news(becomes)
+        if not becomes.adds_to(was) or not self._says_change(turn, was, becomes):
+            return False
+        if not news:
+            counted = was.figures.missing_in([becomes.figures])
+            is_counted = counted and becomes.figures.missing_in([was.figures])
+            return bool(is_counted) or becomes.negated != was.negated
+        shared = tuple(word for word in was.words if word not in gone)
+        return bool(gone) and has_one_at_a_time(was.words, shared, changes=becomes.now)
 
     def _agrees(self, turn: _Turn, was: Clause, becomes: Clause) -> bool:
         """Return True if the clauses with most of `becomes` have its polarity."""

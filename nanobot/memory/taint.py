@@ -127,6 +127,27 @@ def quote_line(line: str, day: date | None) -> str:
     return f"{said} ({day})" if day else said
 
 
+_QUOTED = r"“(.*)”(?: \((\d{4}-\d\d-\d\d)\))?"
+
+
+def read_quotation(line: str) -> tuple[str, date | None]:
+    """Return the words of a line, and the day if it is a quotation with one."""
+    bare = without_importance(line).strip().removeprefix("- ")
+    found = re.fullmatch(_QUOTED, bare)
+    if found is None:
+        return bare, None
+    try:
+        return found[1], date.fromisoformat(found[2] or "")
+    except ValueError:  # none, or an impossible one, typed by hand
+        return found[1], None
+
+
+def days_of_quotations(lines: Iterable[str]) -> dict[str, date]:
+    """Return the quotations among the lines, with their days."""
+    found = ((line, read_quotation(line)[1]) for line in lines)
+    return {line: day for line, day in found if day}
+
+
 def _lines(messages: Iterable[Message]) -> Iterator[tuple[str, date | None]]:
     """Yield the person's lines and their days, the latest last, but none before an edit: the edit
     may have removed them."""

@@ -19,6 +19,7 @@ from operator import attrgetter
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from nanobot.bus.events import Quote
 from nanobot.bus.sql_journal import Journal
@@ -38,7 +39,7 @@ from nanobot.memory.model_text import clean_line, clean_text, junk_reason
 from nanobot.memory.pending import BY_NANOBOT
 from nanobot.memory.scopes import OWNER, Memories, is_scope
 from nanobot.memory.similarity import most_similar
-from nanobot.memory.taint import is_foreign, quotation
+from nanobot.memory.taint import days_of_quotations, is_foreign, quotation
 from nanobot.memory.version import Change
 from nanobot.messages import Message
 from nanobot.session.manager import SessionManager
@@ -283,17 +284,21 @@ class UpdateMemory(Tool, Struct, frozen=True):
         report = f"{done}."
         if path in FACTS and not origins:
             await asyncio.to_thread(refuse_unsupported, steps, text, list(caller.messages_read()))
+        keep = partial(self.before_change, caller.turn_id)
+        change, said = _by_agent(caller, done), days_of_quotations(quoted)
+        run, over = await memory.pending.retire_contradicted(said, change, keep)
         if steps:
             outcome = await memory.store.apply(
                 path,
                 steps,
-                _by_agent(caller, done),
+                replace(change, run=run),
                 retired=[step.old for step in steps if find_lost_facts(step.old, step.new)],
-                before=partial(self.before_change, caller.turn_id),
+                before=keep,
             )
             if waiting := (*outcome.beyond, *filter(attrgetter("states"), outcome.left)):
                 held, origins = [*held, *waiting], (*origins, BY_NANOBOT)
                 report = f"{summarize_operations(arguments.file, outcome.select_applied(steps))}."
+        report += explain_retired(over)
         if held:
             report += await self._hold(held, path, origins, caller)
         changed = (memory.prefix + path,) if steps else ()
@@ -311,6 +316,10 @@ class UpdateMemory(Tool, Struct, frozen=True):
         return why.format("\n".join(lines)) + ("" if has_room else _NO_ROOM)
 
 
+def explain_retired(facts: Sequence[str]) -> str:
+    return _OVER.format("; ".join(map(without_bullet, facts))) if facts else ""
+
+
 def refuse_invalid_call(wanted: UpdateMemoryArguments, path: str, caller: TurnContext) -> None:
     if not (wanted.add or wanted.quote or wanted.remove or wanted.replace):
         raise CallRefused("nothing to change", hint="Give quote, add, remove or replace.")
@@ -325,6 +334,7 @@ def refuse_invalid_call(wanted: UpdateMemoryArguments, path: str, caller: TurnCo
         )
 
 
+_OVER = " The quotation contradicts these facts, so they are retired: {}."
 _NO_ROOM = (
     "\nNot all of it: too much waits for them already, so the rest is dropped. Tell them; they "
     "decide with /memory pending."

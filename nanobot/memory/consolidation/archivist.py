@@ -27,6 +27,7 @@ from nanobot.memory.guard import find_lost_facts
 from nanobot.memory.history import HistoryEntry
 from nanobot.memory.pending import BY_NANOBOT
 from nanobot.memory.scopes import OWNER, Memory, is_group
+from nanobot.memory.taint import days_of_quotations
 from nanobot.memory.version import Change
 from nanobot.messages import Message
 from nanobot.session.manager import SessionManager
@@ -225,6 +226,8 @@ class Archivist:
         replaced = [
             made.old for made in operations if made.new and find_lost_facts(made.old, made.new)
         ]
+        said = days_of_quotations(made.new for made in operations)
+        await memory.pending.retire_contradicted(said, change)
         # Replaced facts are retired, reworded ones are not.
         done = await memory.store.apply(LONG_TERM, operations, change, retired=replaced)
         if done.left:

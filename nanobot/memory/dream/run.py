@@ -65,7 +65,7 @@ from nanobot.memory.model_text import MOST_ANSWER, Echoes, junk_reason
 from nanobot.memory.pending import BY_NANOBOT, PendingFact
 from nanobot.memory.scopes import OWNER, Memory
 from nanobot.memory.support import Talk
-from nanobot.memory.taint import is_foreign
+from nanobot.memory.taint import days_of_quotations, is_foreign
 from nanobot.memory.version import Change
 from nanobot.providers.port import (
     CallOptions,
@@ -220,6 +220,7 @@ class DreamRun:
         for line in plan.set_aside:
             logger.info("Dream for {} left out {}", memory.scope, line)
         held = [fact for hold in plan.holds for fact in await self._hold(hold)]
+        held += await self._retire_contradicted(plan)
         for write in plan.writes:
             if again and (number := await asyncio.to_thread(self._version_of, write)):
                 report.add(write, number)
@@ -229,6 +230,15 @@ class DreamRun:
             await memory.pending.notify(held, "")
         state = await asyncio.to_thread(self._reader.move_on, self._load_state(), plan.done)
         await asyncio.to_thread(self._state.put, memory.scope, state)
+
+    async def _retire_contradicted(self, plan: DreamPlan) -> list[PendingFact]:
+        """Retire the facts that the quotations of a plan contradict. Return facts to approve."""
+        said = days_of_quotations(one.new for write in plan.writes for one in write.operations)
+        held = list[PendingFact]()
+        for path, facts in (await self._memory.pending.find_contradicted(said)).items():
+            steps = tuple(Operation(old=fact) for fact in facts)
+            held += await self._write(Write(path, steps, tuple(facts)))
+        return held
 
     async def _hold(self, hold: Hold) -> list[PendingFact]:
         """Hold changes back for approval. Return the new ones."""

@@ -156,6 +156,22 @@ async def test_after_foreign_text_a_quotation_is_a_fact_and_all_else_waits_for_t
     )
 
 
+async def test_a_quotation_retires_the_fact_that_it_contradicts(
+    home: Home, model: ScriptedModel
+) -> None:
+    home.write_long_term("# Memory\n\n- likes green tea\n- has a cat\n")
+    quotes = ["I no longer like"]
+    model.then(learns("no longer drinks tea", quotes=quotes), *[saves()] * 4)
+    await home.talk("I no longer like green tea\n", words=600)
+    session = await home.talk("please read this", "some page", origin="forwarded", words=600)
+    await home.talk("last", words=600)
+    await home.consolidator.maybe_consolidate_by_tokens(session)
+    assert home.long_term == (
+        "# Memory\n\n- has a cat\n- “I no longer like green tea” (2026-03-02)\n"
+    )
+    assert "- 2026-03-02: likes green tea" in home.memory.store.read("memory/retired.md")
+
+
 async def test_what_consolidation_asks_is_shown_once_and_the_fact_stands_until_then(
     home: Home, model: ScriptedModel
 ) -> None:

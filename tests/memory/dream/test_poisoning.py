@@ -152,6 +152,24 @@ async def test_what_the_person_said_beside_a_page_is_learned_as_they_said_it(wor
     assert report.held_back == ("Likes green tea", EVIL, "by the way")
 
 
+async def test_a_quoted_line_retires_the_fact_that_it_contradicts(world: World) -> None:
+    world.write("USER.md", "- Likes green tea\n- Likes coffee\n")
+    world.write(LONG_TERM, "- Lives in Lisbon\n")
+    said = "By the way, I no longer like green tea."
+    world.remembers("They read a page.", f"Read it.\n{said}\nI live in Porto now.", page(EVIL))
+    quotes = [{"quote": "by the way", "entry": 0}, {"quote": "I live", "entry": 0}]
+    report = await world.dreams(finds(user_updates=quotes))
+    day = "2026-03-10"
+    assert world.read("USER.md") == (
+        f"- Likes coffee\n- “{said}” ({day})\n- “I live in Porto now.” ({day})\n"
+    )
+    assert world.read(LONG_TERM) == ""
+    assert sorted(world.read("memory/retired.md").splitlines()[2:]) == [
+        f"- {day}: Likes green tea", f"- {day}: Lives in Lisbon"
+    ]  # fmt: skip
+    assert sorted(report.retired) == ["Likes green tea", "Lives in Lisbon"]
+
+
 async def test_where_an_edit_says_more_than_what_was_found_only_that_goes_in(world: World) -> None:
     world.write(LONG_TERM, "- Likes coffee\n")
     world.remembers("I like green tea.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from nanobot.memory.pending import (
 )
 from nanobot.memory.store import MemoryStore
 from nanobot.memory.taint import origin_of_relay
+from tests.memory.conftest import StoppedClock
 
 MEMORY = "memory/MEMORY.md"
 
@@ -213,3 +215,50 @@ async def test_a_fact_that_a_confirmed_one_replaces_is_retired_and_a_reworded_on
     await pending.accept([1, 2])
     assert store.facts("USER.md") == ["- Moved away to Oslo in March", "- Drinks green tea"]
     assert [line for _, line in store.list_retired()] == ["Lives in Lisbon"]
+
+
+async def test_an_accepted_fact_retires_the_ones_that_it_surely_contradicts(
+    store: MemoryStore, workspace: Path
+) -> None:
+    (workspace / MEMORY).write_text("# Memory\n\n- Lives in Lisbon\n- Plays the violin\n")
+    (workspace / "USER.md").write_text("# User\n\n- Not allergic to nuts\n- Likes tea\n")
+    pending = Pending(store)
+    lines = ["- I live in Porto now", "- Allergic to nuts", "- I play the piano now"]
+    await pending.add(lines, MEMORY, ["tool:web_fetch"])
+    await pending.accept([1, 2, 3])
+    facts = "- Plays the violin\n" + "".join(f"{line}\n" for line in lines)
+    assert (workspace / MEMORY).read_text() == f"# Memory\n\n{facts}"
+    assert (workspace / "USER.md").read_text() == "# User\n\n- Likes tea\n"
+    assert (workspace / "memory/retired.md").read_text().splitlines()[2:] == [
+        "- 2026-11-21: Lives in Lisbon", "- 2026-11-21: Not allergic to nuts"
+    ]  # fmt: skip
+
+
+async def test_an_accepted_fact_retires_the_line_that_it_replaces_unless_it_only_rewords_it(
+    store: MemoryStore, workspace: Path
+) -> None:
+    (workspace / MEMORY).write_text("- Favourite colour is blue\n- Likes green tea\n")
+    pending = Pending(store)
+    steps = [
+        Operation("- Favourite colour is blue", "- Favourite colour is green"),
+        Operation("- Likes green tea", "- Likes green tea a lot"),
+    ]
+    await pending.add(steps, MEMORY, ["tool:web_fetch"])
+    await pending.accept([1, 2])
+    text = (workspace / MEMORY).read_text()
+    assert text == "- Favourite colour is green\n- Likes green tea a lot\n"
+    assert (workspace / "memory/retired.md").read_text().splitlines()[2:] == [
+        "- 2026-11-21: Favourite colour is blue"
+    ]
+
+
+async def test_an_old_pending_fact_does_not_retire_a_newer_one(
+    store: MemoryStore, workspace: Path, clock: StoppedClock
+) -> None:
+    pending = Pending(store)
+    await pending.add(["- I live in Porto now"], MEMORY, ["tool:web_fetch"])
+    clock.time += timedelta(days=3)
+    (workspace / MEMORY).write_text("- Lives in Rome\n")
+    await store.record_hand_edits()
+    await pending.accept([1])
+    assert (workspace / MEMORY).read_text() == "- Lives in Rome\n- I live in Porto now\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -278,6 +279,49 @@ async def test_after_a_page_a_line_of_the_persons_goes_in_whole_and_all_else_wai
     await kit.memories.of("owner").pending.accept([1, 2, 3])
     assert "- Likes tea with eve@evil.org\n" in kit.text(MEMORY)
     assert "Drinks it" not in kit.text(MEMORY)
+
+
+@pytest.mark.parametrize("tainted", [True, False])
+async def test_a_quoted_line_retires_the_facts_that_it_surely_contradicts_in_any_file(
+    kit: MemoryToolsKit, tainted: bool
+) -> None:
+    (kit.workspace / "USER.md").write_text("# User\n\n- Lives in Berlin\n- Plays the violin\n")
+    kit.after("I no longer live in Berlin and I don't like tea any more.\nI play the piano, too.")
+    kit.messages_read = kit.messages_read if tainted else kit.messages_read[:1]
+    lines = ["I no longer live", "I play"]
+    result = await kit.call("update_memory", quote=lines)
+    assert "- 2026-11-21: Lives in Berlin" in kit.text("memory/retired.md")
+    assert kit.text("USER.md") == "# User\n\n- Plays the violin\n"
+    assert "so they are retired: Lives in Berlin." in result.text
+    assert kit.text(MEMORY).count("“") == 2
+    versions = kit.memories.of("owner").versions
+    revert = versions.plan_undo(versions.tip_number())
+    assert "- Lives in Berlin\n" in revert.texts["USER.md"]
+    assert "“" not in revert.texts[MEMORY]
+
+
+async def test_a_line_said_before_a_fact_does_not_retire_it(
+    kit: MemoryToolsKit, clock: StoppedClock
+) -> None:
+    said = Message("user", "I don't drink it at five any more", clock.time)
+    clock.time += timedelta(days=3)
+    await kit.memories.of("owner").store.record_hand_edits()
+    kit.messages_read = (said, PAGE)
+    await kit.call("update_memory", quote=["I don't drink"])
+    assert "- Drinks it at five\n" in kit.text(MEMORY)
+    assert not (kit.workspace / "memory/retired.md").exists()
+
+
+async def test_more_facts_than_may_go_are_not_retired_by_quotations(kit: MemoryToolsKit) -> None:
+    instruments = ["violin", "piano", "flute", "harp", "guitar"]
+    facts = "".join(f"- Plays the {one}\n" for one in instruments)
+    (kit.workspace / MEMORY).write_text(f"# Memory\n\n{facts}")
+    said = "\n".join(f"I no longer play the {one}" for one in instruments)
+    kit.messages_read = (Message("user", said),)
+    await kit.call("update_memory", quote=said.split("\n"))
+    assert kit.text("memory/retired.md").count("Plays") == 3
+    waiting = await kit.memories.of("owner").pending.pending()
+    assert [one.old for one in waiting] == ["- Plays the harp", "- Plays the guitar"]
 
 
 @pytest.mark.parametrize(
