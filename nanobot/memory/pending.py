@@ -198,9 +198,8 @@ class Pending:
         that is replaced, not only reworded, is retired, and so is a fact that a new one surely
         contradicts. Raise `ToolError` if a document would become too large."""
         chosen = await self.find(names)
-        run, _ = await self.retire_contradicted(
-            {fact.line: fact.day for fact in chosen if fact.line and not fact.old}, Change("you")
-        )
+        stated = list_additions(chosen)
+        run, _ = await self.retire_contradicted(stated, Change("you"))
         for path, facts in groupby(sorted(chosen, key=lambda f: f.path), key=lambda f: f.path):
             text = self._store.read(path)
             operations = [fact.fit(text) for fact in facts]
@@ -271,6 +270,11 @@ class Pending:
         if chosen:
             change = Change("you", f"{why} {pluralize(len(chosen), 'fact')}")
             await self._store.edit(PENDING, keep_others, change)
+
+
+def list_additions(facts: Iterable[PendingFact]) -> dict[str, date]:
+    """Return the lines that replace none, with their days."""
+    return {fact.line: fact.day for fact in facts if fact.line and not fact.old}
 
 
 def loses_content(old: str, new: str) -> bool:
