@@ -200,10 +200,11 @@ def routes() -> Routes:
         setup,
         starting,
         stream,
+        tasks,
     )
 
     pages = (
         *(activity, approvals, chat, figures, files, health, jobs, listing),
-        *(memory, messages, people, settings, setup, starting, stream),
+        *(memory, messages, people, settings, setup, starting, stream, tasks),
     )
     return {at: route for page in pages for at, route in page.ROUTES.items()}

@@ -40,7 +40,10 @@ PLACES = (
         "Settings",
         (
             View("/settings/model", "Model"),
+            View("/settings/answers", "Answers"),
             View("/people", "People and channels"),
+            View("/settings/memory", "Memory"),
+            View("/settings/approvals", "Approvals"),
             View("/health", "Health"),
             View("/settings", "Advanced"),
         ),

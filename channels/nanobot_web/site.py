@@ -98,12 +98,13 @@ class PageError(NanobotError):
 
 
 class Plan(Struct, frozen=True):
-    """A planned change of a setting, as shown. `name` identifies it in the form."""
+    """A planned change of settings, as shown. `name` identifies it in the form, and `back` is the
+    page to show afterwards."""
 
     name: str
-    key: str
-    value: object
+    changes: Mapping[str, object]
     hash: str
+    back: str
 
 
 class Call:
@@ -233,8 +234,8 @@ class Site:
         self._options, self.host, self.overview, self.sessions = options, host, overview, sessions
         self.live = Live(overview, host.clock)
         self.extras = Extras(host.state_folder)
-        self.transcribing: set[str] = set()
-        """The accounts with a recording that is being transcribed."""
+        self.voiced: set[str] = set()
+        """The accounts with a sound that is being transcribed or made."""
         self.plans: dict[str, Plan] = {}
         """The pending change of each session, as shown last."""
         self.at = ""
@@ -251,10 +252,9 @@ class Site:
         self._jinja.filters["markdown"] = to_html
         self._jinja.globals["asset"] = asset_address
 
-    @property
-    def can_transcribe(self) -> bool:
-        """True if `model.transcription` is set."""
-        return "transcribe" in self.overview.operations
+    def has(self, operation: str) -> bool:
+        """Return True if the gateway has an operation, such as `transcribe`."""
+        return operation in self.overview.operations
 
     @property
     def base(self) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from base64 import b64encode
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,6 +14,7 @@ from nanobot.clock import Clock
 from nanobot.commands import text_argument
 from nanobot.config.model import SideModel, SpeechSettings, TranscriptionSettings
 from nanobot.config.settings import Settings
+from nanobot.errors import NanobotError
 from nanobot.io import storage_errors
 
 if TYPE_CHECKING:
@@ -73,19 +76,31 @@ class Voice:
             self.speech = Speech(speaker.speak, programs)
 
     def table(self) -> Mapping[str, Operation]:
-        """Return the operation `transcribe`, or nothing without a listener."""
-        listener = self.listener
-        if listener is None:
-            return {}
+        """Return the operations `transcribe` and `speak`, as far as they are set up."""
+        table: dict[str, Operation] = {}
+        if self.listener is not None:
+            table["transcribe"] = partial(_transcribe, self.listener)
+        if self.speech is not None:
+            table["speak"] = partial(_speak, self.speech)
+        return table
 
-        async def transcribe(arguments: Mapping[str, object]) -> dict[str, object]:
-            """Return the words in the recording `file`, which has the type `mime`."""
-            path, mime = Path(text_argument(arguments, "file")), text_argument(arguments, "mime")
-            with storage_errors(path):
-                sound = await asyncio.to_thread(path.read_bytes)
-            return {"text": await listener.transcribe(sound, mime)}
 
-        return {"transcribe": transcribe}
+async def _transcribe(
+    listener: ProgramTranscriber | SpeechModel, arguments: Mapping[str, object]
+) -> dict[str, object]:
+    """Return the words in the recording `file`, which has the type `mime`."""
+    path, mime = Path(text_argument(arguments, "file")), text_argument(arguments, "mime")
+    with storage_errors(path):
+        sound = await asyncio.to_thread(path.read_bytes)
+    return {"text": await listener.transcribe(sound, mime)}
+
+
+async def _speak(speech: Speech, arguments: Mapping[str, object]) -> dict[str, object]:
+    """Return the beginning of `text` as a `sound` in OGG/Opus, in base64."""
+    words = speech.words(text_argument(arguments, "text"))
+    if not words:
+        raise NanobotError("this message has no words to read aloud")
+    return {"sound": b64encode(await speech.say(words)).decode()}
 
 
 def sandbox_of_programs(settings: Settings) -> SandboxFinder:

@@ -105,7 +105,8 @@ async def show_chat(call: Call) -> web.StreamResponse:
     heading = _make_heading(shown["key"], shown)
     own: dict[str, Any] = {"key": shown["key"], "writable": shown["writable"], "shown": shown}
     own["model"] = await name_model(call, shown["model"])
-    own["can_speak"] = shown["writable"] and call.site.can_transcribe
+    own["can_speak"] = shown["writable"] and call.site.has("transcribe")
+    own["can_listen"] = call.site.has("speak")
     own["is_start"] = not key and not listed["is_empty"]
     own["welcome"] = await make_welcome(call) if shown["new"] and shown["writable"] else None
     page = call.page("chat.html", heading, heading=heading, is_cut=is_cut, **own, **listed)

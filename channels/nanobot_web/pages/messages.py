@@ -1,8 +1,11 @@
 """Actions on a message and choices at the composer: earlier versions, the source text, the mark to
-keep, voice input, the commands and the models."""
+keep, voices, the commands and the models."""
 
 from __future__ import annotations
 
+from base64 import b64decode
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from aiohttp import web
@@ -35,13 +38,38 @@ async def show_version(call: Call) -> web.StreamResponse:
 
 async def show_source(call: Call) -> web.StreamResponse:
     """Return the text of a message as it was written, to copy."""
+    return web.json_response({"text": await _find_text(call)})
+
+
+async def speak_message(call: Call) -> web.StreamResponse:
+    """Read a message aloud. A person can listen to one at a time."""
+    text = await _find_text(call)
+    with _single_use(call, "Another message is being prepared."):
+        found = await call.ask("speak", text=text)
+    return web.Response(body=b64decode(found["sound"]), content_type="audio/ogg")
+
+
+async def _find_text(call: Call) -> str:
     key, seq = call.query("c"), call.number("seq")
     await call.expect_visible(key)
     shown = await call.ask("conversations.show", key=key, first=seq, limit=1)
     text = next((one["content"] for one in shown["messages"] if one["seq"] == seq), None)
     if text is None:
         raise PageError(404, "There is no such message.")
-    return web.json_response({"text": text})
+    return str(text)
+
+
+@contextmanager
+def _single_use(call: Call, otherwise: str) -> Iterator[None]:
+    """Raise `PageError` if a sound of this person is being processed."""
+    account, busy = call.visitor.account, call.site.voiced
+    if account in busy:
+        raise PageError(429, otherwise)
+    busy.add(account)
+    try:
+        yield
+    finally:
+        busy.discard(account)
 
 
 async def keep_message(call: Call) -> web.StreamResponse:
@@ -59,11 +87,7 @@ async def keep_message(call: Call) -> web.StreamResponse:
 
 async def transcribe_recording(call: Call) -> web.StreamResponse:
     """Return the words of a recording, which is not kept. A person can have one at a time."""
-    account, busy = call.visitor.account, call.site.transcribing
-    if account in busy:
-        raise PageError(429, "Your last recording is still being transcribed.")
-    busy.add(account)
-    try:
+    with _single_use(call, "Your last recording is still being transcribed."):
         async with receive_form(call) as sent:
             try:
                 if len(sent.media) != 1:
@@ -72,8 +96,6 @@ async def transcribe_recording(call: Call) -> web.StreamResponse:
                 found = await call.ask("transcribe", file=str(file), mime=sent.media[0].mime)
             finally:
                 remove_uploads(call, sent.media)
-    finally:
-        busy.discard(account)
     return web.json_response(found)
 
 
@@ -103,6 +125,7 @@ async def show_models(call: Call) -> web.StreamResponse:
 ROUTES = {
     ("GET", "/chat/versions"): Route(show_version, everyone=True),
     ("GET", "/chat/source"): Route(show_source, everyone=True),
+    ("GET", "/chat/speech"): Route(speak_message, everyone=True),
     ("POST", "/chat/keep"): Route(keep_message, everyone=True),
     ("POST", "/chat/transcribe"): Route(transcribe_recording, everyone=True),
     ("GET", "/chat/commands"): Route(list_commands, everyone=True),

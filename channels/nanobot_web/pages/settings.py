@@ -24,7 +24,7 @@ _EDITABLE = ("boolean", "choice", "integer", "number", "text")  # the types with
 async def show_settings(call: Call) -> web.StreamResponse:
     shown = await call.ask("config.show")
     query = call.query("q").strip()
-    found = [_format_key(one) for one in shown["keys"] if _matches(one, query)]
+    found = [format_key(one) for one in shown["keys"] if _matches(one, query)]
     only_set = bool(call.query("set"))
     if only_set:
         found = [one for one in found if one["source"] != "default"]
@@ -78,16 +78,25 @@ async def plan_change(call: Call) -> web.StreamResponse:
     if not one["editable"]:
         raise PageError(403, f"You can change {key} only in the terminal.")
     try:
-        value = None if is_reset else _parse_value(one, typed)
-        plan = await call.ask("config.plan", changes={key: value})
+        value = None if is_reset else parse_value(one, typed)
+        plan, number = await make_plan(call, {key: value}, back="/settings")
     except ValueError as error:
         return await edit_setting(call, key, value=typed, error=str(error))
     except NanobotError as error:
         return await edit_setting(call, key, value=typed, error=f"{error} {error.hint}".strip())
-    shown = Plan(secrets.token_hex(16), key, value, plan["hash"])
-    call.site.plans[call.visitor.session] = shown
     given: dict[str, Any] = {"one": one, "typed": typed, "editable": True, "error": ""}
-    return call.page("setting.html", key, plan=plan, number=shown.name, **given)
+    return call.page("setting.html", key, plan=plan, number=number, **given)
+
+
+async def make_plan(
+    call: Call, changes: Mapping[str, object], *, back: str
+) -> tuple[Mapping[str, Any], str]:
+    """Return the effect of changes, and the name of this plan. After it is applied, the page `back`
+    is shown. Raises `NanobotError`."""
+    plan = await call.ask("config.plan", changes=changes)
+    shown = Plan(secrets.token_hex(16), changes, plan["hash"], back)
+    call.site.plans[call.visitor.session] = shown
+    return plan, shown.name
 
 
 async def apply_change(call: Call) -> web.StreamResponse:
@@ -96,13 +105,13 @@ async def apply_change(call: Call) -> web.StreamResponse:
     if shown is None or shown.name != call.form.get("plan", ""):
         raise PageError(409, "This change has expired.", hint="Open the setting again.")
     del call.site.plans[call.visitor.session]
-    key, changes = shown.key, {shown.key: shown.value}
+    key = next(iter(shown.changes))
     try:
         by = f"web:{call.visitor.account}"
-        await call.ask("config.apply", changes=changes, expected=shown.hash, by=by)
+        await call.ask("config.apply", changes=shown.changes, expected=shown.hash, by=by)
     except NanobotError as error:
         return await edit_setting(call, key, error=f"{error} {error.hint}".strip())
-    return call.back("/settings", changed=key)
+    return call.back(shown.back, changed=key)
 
 
 async def ask_restart(call: Call) -> web.StreamResponse:
@@ -122,7 +131,7 @@ async def _find_key(call: Call, key: str) -> dict[str, Any]:
     found = next((one for one in shown["keys"] if one["key"] == key), None)
     if found is None:
         raise PageError(404, f"There is no setting {key!r}.")
-    return _format_key(found)
+    return format_key(found)
 
 
 def _matches(one: Mapping[str, Any], query: str) -> bool:
@@ -130,7 +139,7 @@ def _matches(one: Mapping[str, Any], query: str) -> bool:
     return all(word in text for word in query.casefold().split())
 
 
-def _format_key(one: Mapping[str, Any]) -> dict[str, Any]:
+def format_key(one: Mapping[str, Any]) -> dict[str, Any]:
     """Convert a key for the page."""
     return {
         **one,
@@ -155,7 +164,7 @@ def _format_value(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _parse_value(one: Mapping[str, Any], typed: str) -> object:
+def parse_value(one: Mapping[str, Any], typed: str) -> object:
     """Parse a typed value for a key. Raises `ValueError` with a message for people."""
     text = typed.strip()
     match one["type"]:

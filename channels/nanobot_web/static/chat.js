@@ -53,10 +53,12 @@ function choose(item) {
   const mine = item.classList.contains("mine"), { seq, turn } = item.dataset;
   const shown = {
     copy: $(".words", item), edit: writable && mine && turn && $(".words", item), keep: writable && seq,
-    retry: writable && turn && item.classList.contains("assistant"), turn: turn && acts.dataset.owner,
+    retry: writable && turn && !mine, read: seq && !mine && $(".words", item), turn: turn && acts.dataset.owner,
+    why: turn && acts.dataset.owner && !mine,
   };
   for (const one of acts.children) one.hidden = !shown[one.dataset.do];
   $("[data-do=turn]", acts).href = `/activity/turn?${fields({ id: turn ?? "" })}`;
+  $("[data-do=why]", acts).href = `${$("[data-do=turn]", acts).href}#memory`;
   $("[data-do=keep]", acts).textContent = $(".tag", foot) ? "Don't keep" : "Keep";
   foot.append(acts);
   acts.hidden = false;
@@ -90,10 +92,18 @@ function stopEditing() {
   text.value = "";
   text.dispatchEvent(new Event("input"));
 }
+let player = null; // the sound of the message that is read aloud, or was
 const isLast = (item) => ![...messages.querySelectorAll("[data-turn]")].some((one) => Number(one.dataset.seq) > Number(item.dataset.seq));
 const actions = {
   copy,
   edit,
+  read(item) {
+    const stops = player?.item === item && !player.paused && !player.ended;
+    player?.pause();
+    if (stops) return;
+    player = Object.assign(new Audio(`/chat/speech?${fields({ c: key, seq: item.dataset.seq })}`), { item });
+    player.play().catch((error) => { if (error.name !== "AbortError") toast("This message can't be read aloud."); });
+  },
   async retry(item) {
     if (!isLast(item) && !window.confirm("Answer this again? All later messages are removed. Their effects may remain.")) return;
     await say(`/retry --turn ${item.dataset.turn}`);

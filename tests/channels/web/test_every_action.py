@@ -579,6 +579,15 @@ async def _settings(kit: PageKit) -> None:
     file.write_text(yaml.safe_dump(json.loads(file.read_text())))  # in lines, as people write it
     await kit.visit_view("Settings", "Model")
     await user.look()
+    await user.follow("Answers")
+    await user.look()
+    await user.choose("If I write while nanobot works", "Answer it afterwards")
+    await user.button("Show the changes")
+    await user.button("Apply")
+    await kit.expect_text("Your changes are saved.")
+    assert "on_busy: queue" in file.read_text()
+    await user.follow("Approvals")
+    await user.look()
     await user.follow("Advanced")
     await user.look()
     await user.press(page.get_by_role("link", name=re.compile("^tools ")))
@@ -597,8 +606,9 @@ async def _settings(kit: PageKit) -> None:
     await kit.expect_text("agent.max_iterations has been changed.")
     await kit.expect_text("The change takes effect after a restart.")
     assert "max_iterations: 7" in file.read_text()
-    (done,) = kit.audit_records("config.apply")
-    assert done["changed"] == "changed agent.max_iterations"
+    first, second = kit.audit_records("config.apply")
+    assert first["changed"] == "changed agent.on_busy"
+    assert second["changed"] == "changed agent.max_iterations"
     await kit.open("/settings")
     await user.tick("Only changed settings")
     await user.button("Search")

@@ -96,6 +96,43 @@ async def test_nothing_is_written_that_was_not_shown(tmp_path: Path) -> None:
     assert "debug" not in (tmp_path / "config.yaml").read_text()
 
 
+async def test_settings_of_a_task_are_changed_together(tmp_path: Path) -> None:
+    async with serving(tmp_path) as web, web.visit() as visit:
+        _as_people_write(tmp_path)
+        _, text = await visit.get("/settings/answers")
+        assert "If I write while nanobot works" in text
+        form = {"agent.on_busy": "queue", "limits.tokens_per_day": " 500 ", "log.level": "debug"}
+        _, text = await visit.post("/settings/answers", form)
+        assert "tokens_per_day: 500" in text
+        assert "queue" not in (tmp_path / "config.yaml").read_text()
+        await visit.post("/settings/apply", {"plan": _plan_in(text)})
+        written = (tmp_path / "config.yaml").read_text()
+        assert "on_busy: queue" in written
+        assert "debug" not in written
+        _, text = await visit.get("/settings/answers")
+        assert '<option value="queue" selected>' in text
+
+
+@pytest.mark.parametrize(
+    ("task", "form", "said"),
+    [
+        ("answers", {"limits.tokens_per_day": HOSTILE}, "Maximum tokens per day: Enter a whole"),
+        ("answers", {"agent.timezone": HOSTILE}, "agent.timezone"),
+        ("memory", {"dream.enabled": "true"}, "Nothing is changed."),
+        ("approvals", {"tools.approval.exec": "allow"}, "Nothing is changed."),
+    ],
+)
+async def test_a_task_offers_no_mistake_and_nothing_about_security(
+    tmp_path: Path, task: str, form: dict[str, str], said: str
+) -> None:
+    async with serving(tmp_path) as web, web.visit() as visit:
+        _as_people_write(tmp_path)
+        _, text = await visit.post(f"/settings/{task}", form)
+        assert said in text
+        assert "<script>alert" not in text
+        assert ">Apply<" not in text
+
+
 async def test_no_secret_is_sent_and_hostile_values_stay_text(tmp_path: Path) -> None:
     config = {
         "model": {"api_key": "sk-very-secret-0123456789", "name": HOSTILE},
@@ -135,7 +172,8 @@ async def test_settings_are_the_owners_alone(tmp_path: Path) -> None:
 
 
 async def _expect_refusal(visit: Visit) -> None:
-    for path in ("/settings", "/settings/edit?key=log.level", "/settings/restart"):
+    pages = ("/settings", "/settings/answers", "/settings/edit?key=log.level", "/settings/restart")
+    for path in pages:
         assert (await visit.get(path))[0] == 404
-    for path in ("/settings/plan", "/settings/apply", "/settings/restart"):
+    for path in ("/settings/plan", "/settings/answers", "/settings/apply", "/settings/restart"):
         assert (await visit.post(path, {"key": "log.level"}))[0] == 404

@@ -1,4 +1,4 @@
-"""Voice input in a real browser, whose microphone beeps."""
+"""Voice input in a real browser, whose microphone beeps, and answers that are read aloud."""
 
 from __future__ import annotations
 
@@ -8,14 +8,16 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Browser, ViewportSize, expect
 
-from nanobot.testing.model import ScriptedModel
-from tests.channels.web.browser import DESKTOP, PHONE, Scheme, begin_chat, browse, violations
+from nanobot.testing.model import ScriptedModel, says
+from tests.channels.web.browser import DESKTOP, PHONE, Scheme, begin_chat, browse, violations, write
 from tests.channels.web.support import serving
+from tests.voice.support import speaker, text_of_speech
 
 _SCRIPT = 'printf "heard %s" "$(head -c 12 "$1" | tail -c 4)"'
 _LISTENER = {"command": ["sh", "-c", _SCRIPT, "sh", "{input}"], "sandbox": False}
 """Transcribes a WAV file as `heard WAVE`."""
-_CONFIG = {"model": {"name": "m", "base_url": "http://127.0.0.1:9/v1", "transcription": _LISTENER}}
+_PLAIN = {"name": "m", "base_url": "http://127.0.0.1:9/v1"}
+_CONFIG = {"model": {**_PLAIN, "transcription": _LISTENER}}
 
 
 def _uploads(home: Path) -> list[Path]:
@@ -72,3 +74,27 @@ async def test_only_a_chat_may_use_the_microphone(tmp_path: Path) -> None:
         for path, allowed in (("/chat/new", "microphone=(self)"), ("/memory", "microphone=()")):
             async with visit.session.get(f"{web.base}{path}") as answer:
                 assert allowed in answer.headers["Permissions-Policy"]
+
+
+async def test_an_answer_is_read_aloud_and_shows_its_memory(
+    tmp_path: Path, browser: Browser
+) -> None:
+    speech = {"command": await asyncio.to_thread(speaker, tmp_path), "sandbox": False}
+    model = ScriptedModel(says("**Good** morning"))
+    async with (
+        serving(tmp_path / "home", model, config={"model": {**_PLAIN, "speech": speech}}) as web,
+        browse(browser, web) as page,
+    ):
+        await begin_chat(page)
+        await write(page, "hello")
+        answer = page.locator(".item.assistant")
+        await expect(answer).to_contain_text("morning")
+        await answer.hover()
+        async with page.expect_response("**/chat/speech**") as response:
+            await page.locator("#acts").get_by_text("Read aloud").click()
+        sound = await (await response.value).body()
+        assert text_of_speech(sound) == "Good morning"
+        await answer.hover()
+        await page.locator("#acts").get_by_text("Why").click()
+        await expect(page.get_by_role("heading", name="Memory in the prompt")).to_be_in_viewport()
+        assert await violations(page) == []
