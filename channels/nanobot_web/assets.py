@@ -14,8 +14,10 @@ from msgspec import Struct
 
 _TYPES = {
     ".css": "text/css",
+    ".html": "text/html",
     ".js": "text/javascript",
     ".json": "application/manifest+json",
+    ".png": "image/png",
     ".svg": "image/svg+xml",
 }
 _HEADERS = {"Cache-Control": "private, max-age=86400", "Vary": "Accept-Encoding"}
@@ -40,6 +42,8 @@ class Asset(Struct, frozen=True):
             headers |= _IMPORTED | {"ETag": f'"{self.hash}"'}
             if request.headers.get("If-None-Match") == headers["ETag"]:
                 return web.Response(status=304, headers=headers)
+        if self.type == "image/png":
+            return web.Response(body=body, content_type=self.type, headers=headers)
         if _accepts_gzip(request.headers.get("Accept-Encoding", "")):
             headers["Content-Encoding"], body = "gzip", self.compressed
         return web.Response(body=body, content_type=self.type, charset="utf-8", headers=headers)

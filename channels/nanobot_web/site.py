@@ -63,7 +63,13 @@ _HEADERS = {
     "Permissions-Policy": "camera=(), display-capture=(), geolocation=(), microphone=()",
     "Server": "nanobot",
 }
-_PUBLIC = ("style.css", "icon.svg", "manifest.json")  # also without a session, as browsers ask
+_PUBLIC = (
+    "style.css", "icon.svg", "icon-192.png", "icon-512.png", "manifest.json", "offline.html",
+    "worker.js",
+)  # fmt: skip
+"""The static files that browsers request without a session, too."""
+_WORKER = "/worker.js"
+"""The path of the service worker, which decides its scope."""
 RESTART_SECONDS = 1.0
 """Seconds before a restart, in which the page that reports it loads its scripts."""
 SETUP = "/settings/model/setup"
@@ -309,15 +315,16 @@ class Site:
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         self._check_way(request)
         path = request.path.rstrip("/") or "/"
-        if path.removeprefix("/static/") in _PUBLIC:
-            return assets()[path.removeprefix("/static/")].answer(request)
+        name = path.removeprefix("/" if path == _WORKER else "/static/")
+        if name in _PUBLIC:
+            return assets()[name].answer(request)
         if path == "/login":
             await FENCE.wait_aside()
             return self._login(request)
         visitor = self.sessions.visitor(request.cookies.get(self._cookie(request), ""))
         if visitor is None:
             raise PageError(401, "You are not signed in.", hint="To get a link, run `nanobot web`.")
-        if asset := assets().get(path.removeprefix("/static/")):
+        if asset := assets().get(name):
             return asset.answer(request)
         return await self._route(request, path, visitor)
 

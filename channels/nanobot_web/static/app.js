@@ -454,3 +454,4 @@ if (conversation) followConversation();
 if (at("aside")) import("./temporary.js").then(({ openTemporary }) => openTemporary({ $, at, grow, key, now, on, place, send, toEnd }));
 else if (conversation) openConversation({ $, at, conversation, fields, key, piece, send, toast, toEnd, dayOf });
 if (token) connect();
+if (matchMedia("(display-mode: standalone)").matches) navigator.serviceWorker?.register("/worker.js");
