@@ -28,8 +28,10 @@ async def test_every_page_and_every_button(tmp_path: Path, browser: Browser) -> 
             asked |= kit.user.asked
     linking = "/people/sign-in"  # needs a WhatsApp that is not linked: test_linking.py
     choice = "/settings/model/setup/answer answer={{ loop.index0 }}"  # pressed as answer=0
-    assert buttons_of_templates() - pressed == {linking, choice}
-    assert {*routes()} - asked == {("GET", linking), ("POST", linking)}
+    elsewhere = {linking, choice, "data-discard", "data-finish"}
+    assert buttons_of_templates() - pressed == elsewhere
+    voices = {("POST", "/chat/transcribe"), ("GET", "/chat/speech")}  # test_voices.py
+    assert {*routes()} - asked == {("GET", linking), ("POST", linking), *voices}
 
 
 async def _conversations(kit: PageKit) -> None:
@@ -586,8 +588,11 @@ async def _settings(kit: PageKit) -> None:
     await user.button("Apply")
     await kit.expect_text("Your changes are saved.")
     assert "on_busy: queue" in file.read_text()
-    await user.follow("Approvals")
-    await user.look()
+    for task in ("memory", "approvals"):
+        await kit.open(f"/settings/{task}")
+        await user.look()
+        await user.button("Show the changes")
+        await kit.expect_text("Nothing is changed.")
     await user.follow("Advanced")
     await user.look()
     await user.press(page.get_by_role("link", name=re.compile("^tools ")))
