@@ -6,10 +6,12 @@ import { openConversation, showFacts } from "./chat.js";
 const token = document.querySelector("meta[name=form-token]")?.content ?? "";
 const $ = (selector, from = document) => from.querySelector(selector);
 const at = (id) => document.getElementById(id);
+const make = (tag, given) => Object.assign(document.createElement(tag), given);
+const working = () => showStatus("nanobot is working");
 
 /** Say something for a few seconds. */
 export function toast(text) {
-  const line = Object.assign(document.createElement("p"), { textContent: text });
+  const line = make("p", { textContent: text });
   at("toast").append(line);
   setTimeout(() => line.remove(), 6000);
 }
@@ -87,20 +89,17 @@ document.addEventListener("input", (event) => {
 });
 let waiting = 0;
 document.addEventListener("input", (event) => {
-  const form = event.target.closest("form[data-live], form[data-find]");
+  const form = event.target.closest("form[data-live]");
   if (!form) return;
   clearTimeout(waiting);
   waiting = setTimeout(async () => {
-    const path = form.dataset.live ?? form.dataset.find;
-    const query = fields(new FormData(form));
-    const html = await piece(path + (path.includes("?") ? "&" : "?") + query);
-    at(form.dataset.into ?? "found").innerHTML = html;
+    const path = form.dataset.live;
+    at(form.dataset.into).innerHTML = await piece(path + (path.includes("?") ? "&" : "?") + fields(new FormData(form)));
   }, 250);
 });
 document.addEventListener("submit", (event) => {
-  if (event.target.matches("form[data-find], form[data-live]")) event.preventDefault();
-  const sure = event.target.dataset.sure;
-  if (sure && !window.confirm(sure)) event.preventDefault();
+  const { live, sure } = event.target.dataset;
+  if (live || (sure && !window.confirm(sure))) event.preventDefault();
 });
 
 // --- live: one stream of events a page
@@ -225,9 +224,7 @@ function grow(change) {
 }
 
 function place(html) {
-  const template = document.createElement("template");
-  template.innerHTML = html;
-  for (const item of [...template.content.children]) {
+  for (const item of [...make("template", { innerHTML: html }).content.children]) {
     const known = item.dataset.seq ? at(item.id) : [...messages.children].find((one) => one.dataset.key && one.dataset.key === item.dataset.key);
     if (known) known.replaceWith(item);
     else now.before(item);
@@ -249,7 +246,7 @@ function showStatus(text, is = Boolean(text)) {
 function part(number) {
   let found = $(`[data-part="${number}"]`, now);
   if (!found) {
-    found = shell?.cloneNode(true) ?? Object.assign(document.createElement("article"), { className: "item assistant" });
+    found = shell?.cloneNode(true) ?? make("article", { className: "item assistant" });
     if (number) $("p", found)?.remove();
     found.dataset.part = number;
     status.before(found);
@@ -304,11 +301,9 @@ function followConversation() {
   }));
   on("turn", (event) => grow(() => {
     clearParts();
-    const template = document.createElement("template");
-    template.innerHTML = event.html;
-    shell = template.content.firstElementChild;
+    shell = make("template", { innerHTML: event.html }).content.firstElementChild;
     turn = event.turn;
-    showStatus("nanobot is working");
+    working();
   }));
   on("wait", (event) => grow(() => showStatus(event.text || "nanobot is working")));
   on("text", (event) => grow(() => {
@@ -316,21 +311,19 @@ function followConversation() {
     const item = part(event.part);
     let words = $(".words", item);
     if (!words) {
-      words = Object.assign(document.createElement("div"), { className: "words markdown" });
+      words = make("div", { className: "words markdown" });
       item.insertBefore(words, $(".step, .foot", item));
     }
     while (words.children.length > event.keep) words.lastElementChild.remove();
     words.insertAdjacentHTML("beforeend", event.html);
-    showStatus("nanobot is working");
+    working();
   }));
   on("tool", (event) => grow(() => {
-    const made = document.createElement("details"), summary = document.createElement("summary");
-    made.className = "step running";
-    summary.textContent = event.hint;
-    made.append(summary);
+    const made = make("details", { className: "step running" });
+    made.append(make("summary", { textContent: event.hint }));
     const item = part(event.part);
     item.insertBefore(made, $(".foot", item));
-    showStatus("nanobot is working");
+    working();
   }));
   on("output", (event) => grow(() => {
     const shown = step(event);
@@ -451,7 +444,7 @@ if (!document.cookie.split("; ").includes(zone)) { // for the server's groups of
 document.querySelectorAll("[data-poll]").forEach(poll);
 if (at("log")) followLog(at("log"));
 if (conversation) followConversation();
-if (at("aside")) import("./temporary.js").then(({ openTemporary }) => openTemporary({ $, at, grow, key, now, on, place, send, toEnd }));
-else if (conversation) openConversation({ $, at, conversation, fields, key, piece, send, toast, toEnd, dayOf });
+if (at("aside")) import("./temporary.js").then(({ openTemporary }) => openTemporary({ $, at, grow, key, make, now, on, place, send, toEnd }));
+else if (conversation) openConversation({ $, at, conversation, fields, key, make, piece, send, toast, toEnd, dayOf });
 if (token) connect();
 if (matchMedia("(display-mode: standalone)").matches) navigator.serviceWorker?.register("/worker.js");

@@ -1,11 +1,11 @@
 // Messages and the composer of the open conversation. As in app.js, all HTML comes from the server.
 
-let $, at, conversation, fields, key, piece, send, toast, toEnd, dayOf; // of app.js
+let $, at, conversation, fields, key, make, piece, send, toast, toEnd, dayOf; // of app.js
 let messages, acts, form, text, slash, writable;
 
 /** Begin, with what app.js offers. */
 export function openConversation(page) {
-  ({ $, at, conversation, fields, key, piece, send, toast, toEnd, dayOf } = page);
+  ({ $, at, conversation, fields, key, make, piece, send, toast, toEnd, dayOf } = page);
   [messages, acts, form, text, slash] = ["messages", "acts", "compose", "text", "slash"].map(at);
   writable = Boolean(form);
   followDays();
@@ -30,7 +30,7 @@ function separateDays() {
   let day = "";
   for (const item of messages.querySelectorAll(":scope > .item")) {
     const stamp = $("time[datetime]", item)?.dateTime, own = Number.isNaN(Date.parse(stamp)) ? day : dayOf(new Date(stamp));
-    if (own !== day) item.before(Object.assign(document.createElement("p"), { className: "day", textContent: own[0].toUpperCase() + own.slice(1) }));
+    if (own !== day) item.before(make("p", { className: "day", textContent: own[0].toUpperCase() + own.slice(1) }));
     day = own;
   }
 }
@@ -121,7 +121,7 @@ export function showFacts({ kept, model, numbers, title }) {
     const foot = $(`#m${seq} > .foot`, messages), tag = foot && $(".tag", foot);
     if (tag && !kept.includes(seq)) tag.remove();
     if (foot && !tag && kept.includes(seq))
-      foot.prepend(Object.assign(document.createElement("span"), { className: "tag", textContent: "kept", title: "marked to keep" }));
+      foot.prepend(make("span", { className: "tag", textContent: "kept", title: "marked to keep" }));
   }
   if (title) $("h1", conversation).textContent = title;
   const chosenModel = $(".model summary", conversation);
@@ -173,11 +173,11 @@ function attach(files) {
 const sizeOf = (bytes) => bytes < 1e6 ? `${Math.max(1, Math.round(bytes / 1e3))} kB` : `${(bytes / 1e6).toFixed(1)} MB`;
 function showAttached() {
   at("attached").replaceChildren(...attached.map((file, index) => {
-    const remove = Object.assign(document.createElement("button"), { type: "button", className: "chip", textContent: `${file.name} ` });
-    remove.append(Object.assign(document.createElement("span"), { className: "meta", textContent: sizeOf(file.size) }), " ×");
+    const remove = make("button", { type: "button", className: "chip", textContent: `${file.name} ` });
+    remove.append(make("span", { className: "meta", textContent: sizeOf(file.size) }), " ×");
     remove.setAttribute("aria-label", `Remove ${file.name}`);
     remove.onclick = () => { attached.splice(index, 1); showAttached(); text.focus(); };
-    const place = document.createElement("li");
+    const place = make("li");
     place.append(remove);
     return place;
   }));
@@ -266,9 +266,9 @@ async function suggest() {
   const found = typed === undefined ? [] : (await commands).filter((one) => one.name.startsWith(typed.toLowerCase()));
   if (typed !== undefined && text.value !== `/${typed}`) return; // typed on in the meantime
   slash.replaceChildren(...found.map((one, index) => {
-    const place = Object.assign(document.createElement("li"), { id: `slash${index}`, role: "option" });
+    const place = make("li", { id: `slash${index}`, role: "option" });
     place.dataset.command = one.name;
-    place.append(Object.assign(document.createElement("b"), { textContent: `/${one.name}` }), ` ${one.summary}`);
+    place.append(make("b", { textContent: `/${one.name}` }), ` ${one.summary}`);
     return place;
   }));
   slash.hidden = !found.length;

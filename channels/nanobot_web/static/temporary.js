@@ -1,7 +1,7 @@
 // A temporary chat. Only this page has its messages, and it sends the earlier ones each time.
 
 /** Begin, with what app.js offers. */
-export function openTemporary({ $, at, grow, key, now, on, place, send, toEnd }) {
+export function openTemporary({ $, at, grow, key, make, now, on, place, send, toEnd }) {
   const form = at("aside"), text = at("text"), said = [];
   let asked = "", answer = null, early = "";
   const post = (words) => {
@@ -15,8 +15,8 @@ export function openTemporary({ $, at, grow, key, now, on, place, send, toEnd })
     if (!words || asked) return;
     asked = words;
     if (!(await post(words))) { asked = ""; return; }
-    const item = Object.assign(document.createElement("article"), { className: "item mine" });
-    item.append(Object.assign(document.createElement("p"), { className: "words", textContent: words }));
+    const item = make("article", { className: "item mine" });
+    item.append(make("p", { className: "words", textContent: words }));
     now.before(item);
     text.value = "";
     toEnd();
