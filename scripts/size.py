@@ -72,7 +72,7 @@ KERNEL = ("agent", "bus", "session", "channel", "providers")
 PRODUCT = Room("product", 99_300, 78_000)
 KERNEL_BUDGET = Room("kernel", 21_750, 14_500)
 BRIDGE = Room("bridge/src", 3_475, 3_500, ("channels/nanobot_whatsapp/bridge/src",))
-MOST_FILES = 405
+MOST_FILES = 410  # formulas and settings by task on the page
 TOLERANCE = 1.05
 """A budget counts as passed only above this multiple."""
 

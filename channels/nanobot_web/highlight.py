@@ -16,7 +16,7 @@ _LANGUAGES = {
 }  # fmt: skip
 _MOST, _LONGEST = 4_000, 300
 """Characters of code, and of a line. Lexers can take quadratic time: about 0.2 s up to these limits
-in these languages, for a text that was made for that. Those of Java and C# take more."""
+in these languages, for a text that was made for that. Lexers of Java and C# take more."""
 _CLASSES = {
     "Comment": "c",
     "Keyword": "k",

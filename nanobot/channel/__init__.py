@@ -3,7 +3,7 @@
 An adapter only translates between a platform and `nanobot.bus.events`. The core handles access,
 durability, order, retries and splitting for all platforms. The modules in this package hold code
 that adapters share. The last section defines the functions that commands call (sign in, check, set
-up). Each has its own entry point, and an adapter provides those of its platform."""
+up). Each has its own entry point, and an adapter provides its platform's."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ _NO_LIMIT = "0: no limit."
 
 
 class Wish(Struct, frozen=True):
-    """A setting in words. `words` are those of its values."""
+    """A setting in words. `words` describe its values."""
 
     key: str
     label: str

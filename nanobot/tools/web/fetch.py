@@ -225,7 +225,7 @@ class WebFetch(Tool, Struct, frozen=True):
     With untrusted content in a conversation, even fetching a known address can leak data to the
     site's owner. So each is fetched once and then read from the cache, and the owner is asked after
     `MOST_UNASKED`. Earlier calls are read from the conversation, so they survive a restart; `pages`
-    also counts those of its subagents."""
+    also counts its subagents' pages."""
 
     egress: Egress
     pdf_text: Callable[[bytes], str] | None = None
