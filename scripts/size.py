@@ -50,7 +50,7 @@ ROOMS = (
     Room("channel", 1_900, 1_450),  # its HTTP client: never `Unsent` if a server may have acted
     Room("offline", 1_075, 1_075, ("nanobot/providers/offline",)),
     Room("providers", 6_700, 4_150),
-    Room("memory", 17_200, 12_600),
+    Room("memory", 17_800, 12_600),
     Room("tools, tooling", 5_350, 4_900, ("nanobot/tools", "nanobot/tooling")),
     Room("skills, cron", 3_000, 2_700, ("nanobot/skills", "nanobot/cron")),
     Room("security", 4_975, 4_300),
@@ -69,10 +69,10 @@ ROOMS = (
     Room("nanobot_whatsapp", 4_800, 4_400, ("channels/nanobot_whatsapp",)),
 )
 KERNEL = ("agent", "bus", "session", "channel", "providers")
-PRODUCT = Room("product", 99_300, 78_000)
+PRODUCT = Room("product", 99_900, 78_000)
 KERNEL_BUDGET = Room("kernel", 21_750, 14_500)
 BRIDGE = Room("bridge/src", 3_475, 3_500, ("channels/nanobot_whatsapp/bridge/src",))
-MOST_FILES = 410  # formulas and settings by task on the page
+MOST_FILES = 412  # days in search, formulas and settings by task on the page
 TOLERANCE = 1.05
 """A budget counts as passed only above this multiple."""
 

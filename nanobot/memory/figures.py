@@ -50,7 +50,7 @@ _RUN_DIGITS = {sign: value for value, sign in enumerate("〇一二三四五六�
     "兩": 2,
 }
 """Chinese and Japanese numerals below ten. `十` is ten."""
-_COUNTS = (*range(1, 13), *range(20, 101, 10))
+COUNTS = (*range(1, 13), *range(20, 101, 10))
 """The numbers that languages have words for."""
 
 Day = tuple[int, int, int]
@@ -261,7 +261,7 @@ def _in_words(
     counts, dated = list[tuple[str, list[str]]](), set[int]()
     for at, word in enumerate(words):
         if word in known:
-            counts.append((str(_COUNTS[known[word]]), words[at + 1 : at + 2]))
+            counts.append((str(COUNTS[known[word]]), words[at + 1 : at + 2]))
         named = {months[word[:n]] + 1 for n in range(3, 7) if word[:n] in months}
         if named and _is_dated(words, at):
             dated |= named

@@ -52,6 +52,7 @@ CREATE TABLE IF NOT EXISTS passage (
 );
 CREATE INDEX IF NOT EXISTS passage_seq ON passage (stream, seq);
 CREATE INDEX IF NOT EXISTS passage_segment ON passage (segment);
+CREATE INDEX IF NOT EXISTS passage_moment ON passage (moment);
 CREATE VIRTUAL TABLE IF NOT EXISTS words USING fts5 (
     text, tokenize = "porter unicode61 remove_diacritics 2 categories 'L* N* M* Co So'"
 );

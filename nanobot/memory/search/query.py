@@ -162,7 +162,7 @@ class Search:
         segments = known.scores(words)
         if not asked.query.role:
             own = known.select_promising(own, segments, _BEST)
-        found = self._load_candidates(heirs(own), asked)
+        found = self._load_candidates(heirs(own) | self._select_of_days(asked), asked)
         return WordRanking(own.keys(), found, rank(asked.question, found, own, segments))
 
     def answer(
@@ -296,6 +296,18 @@ class Search:
             dated = "SELECT 1 FROM passage WHERE id = words.rowid AND moment >= ? AND moment < ?"
             where += f" AND EXISTS ({dated})"
         return f"FROM words WHERE words MATCH ? AND {where}"
+
+    def _select_of_days(self, asked: PreparedQuery) -> set[int]:
+        """Return passages of the days that a question names, which may lack its words."""
+        found = set[int]()
+        for span in asked.question.days:
+            until = span.last + timedelta(days=1)
+            rows = self.db.execute(
+                "SELECT id FROM passage WHERE moment >= ? AND moment < ? LIMIT ?",
+                (str(span.first), str(until), _RANKED),
+            )
+            found.update(id for (id,) in rows if id >> STREAM_BITS in asked.streams)
+        return found
 
     def _load_candidates(
         self, ids: Collection[int], asked: PreparedQuery

@@ -12,42 +12,24 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from calendar import monthrange
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import date, timedelta
 from itertools import chain
 from math import log
 from operator import itemgetter
-from typing import Self
 
 from msgspec import Struct
 
 from nanobot.memory.analysis import content_words, is_stop_word, language_of, words_of
 from nanobot.memory.search.database import PLACES, STREAM_BITS, TOOLS_FROM, TURN
+from nanobot.memory.search.days import ReadDays, Span, read_days
 from nanobot.memory.search.passages import ENDS_ASKING
 from nanobot.memory.spelling import join_apart, join_codes
 
 _LONGEST = 4_000
 """Maximum characters of a question: the work grows with its words, and a longer question searches
 for everything."""
-
-_MONTHS = "january|february|march|april|may|june|july|august|september|october|november|december"
-_BEGINNINGS = [month[:3] for month in _MONTHS.split("|")]
-_MONTH = rf"(?P<month>{_MONTHS}|jan|feb|mar|apr|jun|jul|aug|sept?|oct|nov|dec)"
-_DAY = r"(?P<day>\d{1,2})(?:st|nd|rd|th)?"
-_YEAR = r"(?P<year>(?:19|20)\d\d)"
-# The ways to name days, longer ones first: each pattern removes its match before the next.
-_DATES = (
-    rf"\b(?:on )?{_YEAR}-(?P<month>\d\d?)-(?P<day>\d\d?)\b",
-    rf"{_YEAR}年(?P<month>\d\d?)月(?:(?P<day>\d\d?)[日号號])?",
-    rf"\b(?:on )?(?:the )?{_DAY} (?:of )?{_MONTH}\b\.?(?:,? {_YEAR}\b)?",
-    rf"\b(?:on )?{_MONTH}\.? {_DAY}\b(?:,? {_YEAR}\b)?",
-    rf"\b(?:in |during |of )?{_MONTH},? (?:of )?{_YEAR}\b",
-    rf"\b(?:(?P<last>last)|in|during|since|this past) {_MONTH}\b",
-    rf"\b(?:in |during |of |since ){_YEAR}\b",
-)
-
 
 # A question about the agent's words: "what did you recommend", "your advice".
 _OF_AGENT = (
@@ -57,62 +39,29 @@ _OF_AGENT = (
 )
 
 
-class Span(Struct, frozen=True):
-    """Days from `first` to `last`, both included."""
-
-    first: date
-    last: date
-
-    @classmethod
-    def of(cls, year: int, month: int = 0, day: int = 0) -> Self:
-        """Return a day, or all days of a month or a year. Raise ValueError if it does not exist."""
-        last = monthrange(year, month)[1] if month else 31
-        return cls(date(year, month or 1, day or 1), date(year, month or 12, day or last))
-
-
-def spans(question: str, today: date) -> tuple[tuple[Span, ...], str]:
-    """Return the days that `question` names, and the question without those words. A date that does
-    not exist (2023-02-30) stays a word."""
-    found: list[Span] = []
-
-    def take(match: re.Match[str]) -> str:
-        try:
-            found.append(parse_span(match.groupdict(), today))
-        except ValueError:  # no such day
-            return match[0]
-        return " "
-
-    for pattern in _DATES:
-        question = re.sub(pattern, take, question, flags=re.IGNORECASE)
-    return tuple(found), question
-
-
-def parse_span(named: dict[str, str | None], today: date) -> Span:
-    """Return the day, month or year. A missing part is taken from the past: in March 2026, "in May"
-    is May 2025."""
-    year, day = (int(named.get(part) or 0) for part in ("year", "day"))
-    name = named.get("month") or "0"
-    month = int(name) if name.isdecimal() else 1 + _BEGINNINGS.index(name.lower()[:3])
-    if not year:
-        begun = date(today.year, month, day or 1) <= today
-        is_last = named.get("last") and today.month == month
-        year = today.year if begun and not is_last else today.year - 1
-    return Span.of(year, month, day)
+_WEEK = timedelta(days=6)
 
 
 class ParsedQuestion(Struct, frozen=True):
     """`words` are the search terms. `languages` are the languages of the passages, `asked_in` is
     the question's, or any of them. `speakers` are names of one person, whose messages are boosted.
-    `is_about_agent` if it asks for the agent's words. `plain` is the original question without the
+    `is_about_agent` if it asks for the agent's words, `is_about_days` if
+    its words are idle ("what did I do"). `plain` is the original question without the
     names of speakers."""
 
     words: tuple[str, ...]
     speakers: frozenset[str] = frozenset()
     spans: tuple[Span, ...] = ()
     is_about_agent: bool = False
+    is_about_days: bool = False
     plain: str = ""
     asked_in: tuple[str, ...] = ()
     languages: tuple[str, ...] = ()
+
+    @property
+    def days(self) -> list[Span]:
+        """Days, and spans up to a week."""
+        return [one for one in self.spans if one.last - one.first <= _WEEK]
 
 
 def parse(
@@ -123,25 +72,38 @@ def parse(
     role.
 
     A speaker's name boosts that speaker's messages and is left out of the words, since people
-    rarely say their own name. A calendar date ("8 May 2023", "last May", "in 2022") boosts messages
-    of that time. Both rules were measured."""
+    rarely say their own name. A date ("8 May 2023", "yesterday", "last May") boosts messages of
+    that time. Both rules were measured."""
     text = text[:_LONGEST]
-    found, rest = spans(text, today)
     language = language_of(text, next(iter(languages), ""))
+    days, rest, dates = find_days(text, today, language, languages)
     words = [*words_of(rest, language), *join_codes(rest), *join_apart(rest)]
     content = content_words(words, language)
     asked = find_names(words, names, language)
     spoken_for = set(chain.from_iterable(asked.values()))
     others = [word for word in content if word not in spoken_for]
     return ParsedQuestion(
-        words=tuple(others or content or content_words(words_of(text, language), language)),
+        words=(*(others or content or content_words(words_of(text, language), language)), *dates),
         asked_in=(language,) if language_of(text) else tuple(languages),
         languages=tuple(languages),
         plain=remove_names(spoken_for, text) or text,
         speakers=frozenset(asked) if len({name.casefold() for name in asked}) == 1 else frozenset(),
-        spans=found,
+        spans=days,
+        is_about_days=are_idle(others, language),
         is_about_agent=role == "assistant" or bool(re.search(_OF_AGENT, text, re.IGNORECASE)),
     )
+
+
+def are_idle(words: Sequence[str], language: str) -> bool:
+    return all(is_stop_word(word, language) for word in words)
+
+
+def find_days(text: str, today: date, language: str, languages: Sequence[str]) -> ReadDays:
+    """Return the days that a question names, and the dates as phrases, which messages may have as
+    well. If no passage is in the guessed `language`, it may be another one."""
+    spoken = (language,) if language in languages else (language, *languages)
+    days = read_days(text, today, spoken)
+    return days._replace(dates=tuple(" ".join(words_of(one, language)) for one in days.dates))
 
 
 def find_names(
@@ -178,7 +140,9 @@ _REPEATED = 0.1  # a reply that repeats its message displaces no other
 _FROM_REPLY = 0.3  # of a word that only a reply has counts for the message as well
 _TO_REPLY = 0.8  # of a person's score flows to the replies if the question is about the agent
 _NOT_MEANT = 0.6  # replies, or a person's messages if the question is about the agent
-_SPEAKER, _SPAN, _KEPT = 1.6, 2.5, 1.5
+_SPEAKER, _KEPT = 1.6, 1.5
+_DAY, _SPAN, _AFTER = 5.0, 4.0, 2.5
+_ON_DAY = 0.15  # of the best score, for each message of a named day, even without a word
 _ENDS_ASKING = 0.8  # a message that ends as a question answers little
 _TOOL = 0.6  # the caller of a tool usually repeated its output
 _K1, _B = 1.2, 0.75
@@ -257,6 +221,7 @@ def rank(
     `own` is the result of `matches`, `segments` has the bm25 of whole segments, and `flows` is the
     share of the flow to neighbours."""
     flowed, is_about_agent = spread_scores(candidates, own, flows), question.is_about_agent
+    add_days(question, candidates, flowed)
     scored = []
     for id, here in candidates.items():
         score = flowed.get(id, 0.0)
@@ -318,15 +283,33 @@ def compute_factor(question: ParsedQuestion, candidate: RankCandidate) -> float:
         factor *= _TOOL
     elif candidate.role == ("user" if question.is_about_agent else "assistant"):
         factor *= _NOT_MEANT
-    return factor * _SPAN if is_in_spans(question, candidate) else factor
+    return factor * time_factor(question.spans, candidate.moment)
 
 
-def is_in_spans(question: ParsedQuestion, candidate: RankCandidate) -> bool:
-    """Return True if the passage is from a time that the question mentions, or from soon after."""
-    if not (question.spans and candidate.moment):
-        return False
-    day = date.fromisoformat(candidate.moment[:10])
-    return any(span.first <= day <= span.last + MENTIONED_WITHIN for span in question.spans)
+def add_days(
+    question: ParsedQuestion, candidates: Mapping[int, RankCandidate], total: dict[int, float]
+) -> None:
+    """Add a share of the best score to each message of the named days."""
+    days = [(str(span.first), str(span.last)) for span in question.days]
+    share = (1.0 if question.is_about_days else _ON_DAY) * max(total.values(), default=1.0)
+    for id, here in candidates.items() if days else ():
+        day = here.moment[:10]
+        if id % TURN == 0 and here.role != "tool" and any(a <= day <= b for a, b in days):
+            total[id] = total.get(id, 0.0) + share
+
+
+def time_factor(spans: Sequence[Span], moment: str) -> float:
+    """Return the boost of a passage from a time that the question names, or from soon after. A day
+    means more than a month."""
+    if not (spans and moment):
+        return 1.0
+    day, found = date.fromisoformat(moment[:10]), 1.0
+    for span in spans:
+        if span.first <= day <= span.last:
+            found = max(found, _DAY if span.first == span.last else _SPAN)
+        elif span.first <= day <= span.last + MENTIONED_WITHIN:
+            found = max(found, _AFTER)
+    return found
 
 
 class Segments:

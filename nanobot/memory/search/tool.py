@@ -31,8 +31,8 @@ from nanobot.errors import ToolError
 from nanobot.memory.analysis import cut_window
 from nanobot.memory.documents import FACTS
 from nanobot.memory.search import Hit, Passage, Query, SearchResult
+from nanobot.memory.search.days import Span
 from nanobot.memory.search.index import MemoryIndex
-from nanobot.memory.search.ranking import Span
 from nanobot.memory.similarity import words
 from nanobot.text import printable, shorten
 from nanobot.tooling import Arguments, Tool, ToolResult, TurnContext

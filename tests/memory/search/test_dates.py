@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nanobot.memory.search.ranking import Span, spans
+from nanobot.memory.search.days import Span, read_days
 
 TODAY = date(2026, 3, 11)  # a Wednesday
 
@@ -32,7 +32,7 @@ TODAY = date(2026, 3, 11)  # a Wednesday
     ],
 )
 def test_a_named_day_is_understood(question: str, first: str, last: str) -> None:
-    found, _ = spans(question, TODAY)
+    found, *_ = read_days(question, TODAY)
     assert found == (Span(date.fromisoformat(first), date.fromisoformat(last)),)
 
 
@@ -41,15 +41,15 @@ def test_a_named_day_is_understood(question: str, first: str, last: str) -> None
     ["May I ask something", "30.2.2023", "on 2023-02-30", "route 2023", "I will march on", "二月"],
 )
 def test_what_names_no_day_stays_in_the_question(question: str) -> None:
-    assert spans(question, TODAY) == ((), question)
+    assert read_days(question, TODAY) == ((), question, ())
 
 
 def test_the_rest_of_the_question_is_without_the_date() -> None:
-    _, rest = spans("What did Ann paint on 8 May 2023 in Rome?", TODAY)
+    _, rest, _ = read_days("What did Ann paint on 8 May 2023 in Rome?", TODAY)
     assert rest.split() == ["What", "did", "Ann", "paint", "in", "Rome?"]
 
 
 @given(st.text(alphabet="0123456789 may-last,of年月日天weekago", max_size=40), st.dates())
 def test_no_text_is_too_odd(text: str, today: date) -> None:
-    found, _ = spans(text, today)
+    found, *_ = read_days(text, today)
     assert all(span.first <= span.last for span in found)
