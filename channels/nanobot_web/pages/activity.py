@@ -3,7 +3,7 @@ which updates while it is open."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from aiohttp import web
@@ -12,6 +12,7 @@ from nanobot_web.site import Call, Route
 
 _PAGE = 50
 _LINES = 200
+_FACTS = 200
 OUTCOMES = ("done", "failed", "stopped", "running")
 LEVELS = ("debug", "info", "warning", "error")
 
@@ -50,7 +51,19 @@ async def show_turn(call: Call) -> web.StreamResponse:
         }
         for one in turn["steps"]
     ]
-    return call.page("turn.html", "Turn", turn=turn, bars=bars)
+    scope, facts = await _find_facts(call, turn)
+    return call.page("turn.html", "Turn", turn=turn, bars=bars, scope=scope, facts=facts)
+
+
+async def _find_facts(
+    call: Call, turn: Mapping[str, Any]
+) -> tuple[str, Sequence[Mapping[str, Any]]]:
+    """Return the scope of a turn, and the remembered facts in its prompt that still exist."""
+    scope = str((await call.ask("conversations.owner", key=turn["session"]))["scope"])
+    if not scope or not turn["system_prompt"]:
+        return scope, ()
+    found = await call.ask("memory.facts", scope=scope, limit=_FACTS)
+    return scope, [one for one in found["facts"] if one["text"] in turn["system_prompt"]]
 
 
 async def show_audit(call: Call) -> web.StreamResponse:

@@ -81,6 +81,9 @@ async def test_an_answer_is_read_aloud_and_shows_its_memory(
 ) -> None:
     speech = {"command": await asyncio.to_thread(speaker, tmp_path), "sandbox": False}
     model = ScriptedModel(says("**Good** morning"))
+    memory = tmp_path / "home" / "workspace" / "memory" / "MEMORY.md"
+    await asyncio.to_thread(memory.parent.mkdir, parents=True)
+    await asyncio.to_thread(memory.write_text, "# Memory\n\n- Ana keeps <bees>\n")
     async with (
         serving(tmp_path / "home", model, config={"model": {**_PLAIN, "speech": speech}}) as web,
         browse(browser, web) as page,
@@ -98,3 +101,6 @@ async def test_an_answer_is_read_aloud_and_shows_its_memory(
         await page.locator("#acts").get_by_text("Why").click()
         await expect(page.get_by_role("heading", name="Memory in the prompt")).to_be_in_viewport()
         assert await violations(page) == []
+        await page.get_by_role("link", name="Ana keeps <bees>").click()
+        await expect(page.get_by_role("heading", level=1)).to_be_visible()
+        assert "/memory/fact" in page.url
