@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from nanobot.bus.events import Media, Said
 from nanobot.errors import SendRefused, StorageError
-from nanobot.io import DISK, replace_file, storage_errors, sync_folder, write_all
+from nanobot.io import DISK, make_folder, replace_file, storage_errors, sync_folder, write_all
 from nanobot_api.requests import Attachment
 
 REPEATABLE, FOLLOWED, ONCE = "key-", "resp-", "once-"
@@ -118,8 +118,9 @@ class Records:
             if before is not None:
                 return before
             with storage_errors(self._records):
-                self._records.mkdir(mode=0o700, exist_ok=True)
-            _append(self._path(id), record)
+                make_folder(self._records)
+                _append(self._path(id), record)
+                sync_folder(self._records)
             return record
 
     def answer(self, id: str, answer: Answer) -> bool:
@@ -131,8 +132,6 @@ class Records:
                 return True
             if record is not None and record.answer is None:
                 kept = replace(answer, before="") if record.formatted else answer
-                with storage_errors(self._records):  # most file systems did this with the file
-                    sync_folder(self._records)
                 _append(self._path(id), kept)
             return False
 
@@ -149,7 +148,7 @@ class Records:
         kept = []
         for number, file in enumerate(files):
             with self._keeping, storage_errors(self._files):  # a repetition has the same files
-                self._files.mkdir(mode=0o700, exist_ok=True)
+                make_folder(self._files)
                 replace_file(self._files / f"{id}-{number}", file.data)
             kept.append(Media(f"{id}-{number}", file.kind, file.mime, file.name, len(file.data)))
         return tuple(kept)

@@ -12,7 +12,7 @@ from pathlib import Path
 from nanobot.bus.events import Media
 from nanobot.channel.documents import kind_of
 from nanobot.errors import NanobotError, SendRefused
-from nanobot.io import replace_file, storage_errors
+from nanobot.io import make_folder, replace_file, storage_errors
 from nanobot.text import one_line
 from nanobot_cli.wire import MOST_BYTES, ChatRequest
 
@@ -35,7 +35,7 @@ class Uploads:
         self._sweep(now)
         kept = list[Media]()
         with storage_errors(self._folder):
-            self._folder.mkdir(mode=0o700, exist_ok=True)
+            make_folder(self._folder)
             for number, (name, data) in enumerate(files):
                 ref = f"{_id(event_id)}-{number}"
                 replace_file(self._folder / ref, data)

@@ -93,11 +93,11 @@ class StateFile(Generic[M]):
                 self._path.replace(aside)
             return self._model()
 
-    def write(self, value: M, *, durable: bool = True) -> None:
+    def write(self, value: M) -> None:
         """Replace the file. On `StorageError` it is unchanged."""
         text = json.dumps(to_builtins(value), ensure_ascii=False)
         with storage_errors(self._path):
-            replace_file(self._path, text.encode(errors="replace"), durable=durable)
+            replace_file(self._path, text.encode(errors="replace"))
 
 
 class FileFacts(NamedTuple):

@@ -153,7 +153,7 @@ class ApiKeys:
         self._noted[name] = now
         with suppress(StorageError):
             used = {**self._uses.read().last, name: now.isoformat(timespec="seconds")}
-            self._uses.write(_Used(last=used), durable=False)
+            self._uses.write(_Used(last=used))
 
     def _current(self) -> tuple[ApiKey, ...]:
         """Return all keys. Reads the file again if it changed."""

@@ -20,7 +20,7 @@ from contextlib import closing, contextmanager, suppress
 from datetime import datetime, timedelta, timezone
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import Struct
 
@@ -31,7 +31,8 @@ from nanobot.tasks import pace
 
 if TYPE_CHECKING:
     from dulwich.object_store import DiskObjectStore
-    from dulwich.objects import ObjectID
+    from dulwich.objects import ObjectID, ShaFile
+    from dulwich.pack import Pack
 
 AnyObject = TypeVar("AnyObject")
 Files = Mapping[str, bytes | None]
@@ -299,8 +300,25 @@ class Repository:
         from dulwich.file import SharedPerm
         from dulwich.object_store import DiskObjectStore
 
+        class Objects(DiskObjectStore):
+            """Syncs the names of new files too, which dulwich leaves to the file system."""
+
+            def add_object(self, obj: ShaFile) -> None:
+                folder = Path(self.path, obj.id[:2].decode())
+                is_new = not folder.exists()
+                super().add_object(obj)
+                if self.fsync_object_files:
+                    sync_folder(folder)
+                    if is_new:
+                        sync_folder(folder.parent)
+
+            def add_objects(self, *args: Any, **kwargs: Any) -> Pack | None:
+                pack = super().add_objects(*args, **kwargs)
+                sync_folder(Path(self.pack_dir))  # before the packed objects are deleted
+                return pack
+
         mine = SharedPerm(0o600, replace=True)
-        return DiskObjectStore(self.path / "objects", fsync_object_files=True, shared_perm=mine)
+        return Objects(self.path / "objects", fsync_object_files=True, shared_perm=mine)
 
     def _get(self, identity: str, kind: type[AnyObject]) -> AnyObject:
         with self._translate_errors(identity):

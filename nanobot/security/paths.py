@@ -26,7 +26,7 @@ from typing import Literal
 from msgspec import Struct, field
 
 from nanobot.errors import PathRefused, StorageError, ToolError, WriteConflict
-from nanobot.io import FENCE, own_inode_in, read_up_to, replace_in, storage_errors
+from nanobot.io import FENCE, make_folder, own_inode_in, read_up_to, replace_in, storage_errors
 from nanobot.text import printable
 
 _MAX_PATH, _MAX_NAME = 4096, 255
@@ -80,9 +80,9 @@ class Root(Struct, frozen=True, eq=False):
         return Place(self, names)
 
     def create(self) -> None:
-        """Create the folder itself (0700) if it is missing. Raise `StorageError`."""
+        """Create the folder itself (0700), durably, if it is missing. Raise `StorageError`."""
         with storage_errors(self.path):
-            self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+            make_folder(self.path)
 
 
 class Roots(Struct, frozen=True):

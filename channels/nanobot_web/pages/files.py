@@ -22,7 +22,7 @@ from msgspec import Struct
 from nanobot.bus.events import Media
 from nanobot.channel.documents import PICTURES, kind_of
 from nanobot.clock import with_timeout
-from nanobot.io import storage_errors
+from nanobot.io import make_folder, replace_file, storage_errors
 from nanobot.text import one_line
 from nanobot_web.site import Call, PageError, Route
 
@@ -109,8 +109,8 @@ def _store(folder: Path, name: str, data: bytes, now: float) -> Media:
         free = shutil.disk_usage(kept).free
         if used + len(data) > _MOST_KEPT or free - len(data) < _KEPT_FREE:
             raise PageError(507, "There is no space left for files.", hint="Try again tomorrow.")
-        folder.mkdir(mode=0o700, exist_ok=True)
-        (folder / ref).write_bytes(data)
+        make_folder(folder)
+        replace_file(folder / ref, data)
     return Media(ref, kind_of(mime), mime, one_line(Path(name).name), len(data))
 
 
