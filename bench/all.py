@@ -66,6 +66,7 @@ BENCHES = (
     Bench("crash_backup", ("--every", "3"), ("--short",)),
     Bench("crash_memory", ("--every", "50"), ("--short",)),  # every step would take hours
     Bench("bad_model", (), ("--random", "20")),
+    Bench("crash_power", ("--every", "8"), ("--short",)),
     Bench("crash_routines", ("--every", "20"), ("--short",)),  # the same
     Bench("crash_sends", quick=("--short",)),
     Bench("crash_stop", ("--every", "10"), ("--short",)),

@@ -3,7 +3,8 @@
 A scenario is a conversation over a `Wire`, whose platform is this process, which is never killed.
 The gateway is killed with SIGKILL at the Nth write, fsync, rename and send (by `crashpoint.c`,
 which is loaded first), and new processes continue until the conversation is over. Then the scenario
-returns the broken promises."""
+returns the broken promises. With `--power`, each process starts without what the one before had not
+synced (`bench.powerloss`)."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ from typing import Protocol
 
 from loguru import logger
 
-from bench.injection import AFTER, BEFORE, TORN, arm, options_of
+from bench.injection import AFTER, BEFORE, TORN, arm, log_writes, options_of
+from bench.powerloss import Disk, Loss
 from bench.reporting import report
 from bench.wire import Platform
 from nanobot.app.gateway import Gateway
@@ -67,15 +69,22 @@ class Tally:
 
 class Campaign:
     """Runs a scenario many times in `folder`. A process that runs longer than `patience` seconds
-    hangs."""
+    hangs. With `power`, the end of each process is a power loss, of a kind that it chooses."""
 
-    def __init__(self, scenario: Scenario, folder: Path, patience: float = PATIENCE) -> None:
+    def __init__(
+        self,
+        scenario: Scenario,
+        folder: Path,
+        patience: float = PATIENCE,
+        power: random.Random | None = None,
+    ) -> None:
         self._scenario, self.folder, self._patience = scenario, folder, patience
+        self._power, self._log = power, folder / "writes.log"
         self._count = 0
 
     def of(self, scenario: Scenario, patience: float = PATIENCE) -> Campaign:
         """Return a campaign of another scenario in the same folder, to run after this one."""
-        return Campaign(scenario, self.folder, patience)
+        return Campaign(scenario, self.folder, patience, self._power)
 
     def run_unharmed(self) -> Tally:
         """Run the conversation once without a kill."""
@@ -170,9 +179,9 @@ class Campaign:
             wrong = self._scenario.faults(home, platform)
             # A kill is no damage, so a journal rebuilt after one was misjudged.
             wrong += [path.name for path in (home / "state").glob("*.damaged-*")]
-            wrong += [
-                f"{n} replies came twice in a chat" for n in repeated if n > kills + platform.breaks
-            ]
+            allowed = kills + platform.breaks
+            if self._power is None:  # a power loss repeats the replies of a second
+                wrong += [f"{n} replies came twice in a chat" for n in repeated if n > allowed]
         tally.failures += [f"{label}: {fault}" for fault in wrong]
         tally.duplicates += sum(repeated)
         platform.close()
@@ -183,6 +192,20 @@ class Campaign:
     ) -> str:
         """Run one process to its end. Return `killed`, `over`, or `hung` (killed after
         `seconds`)."""
+        if self._power is None:
+            return self._run(home, platform, n, mode, seconds)
+        disk = Disk(home)
+        self._log.unlink(missing_ok=True)
+        ended = self._run(home, platform, n, mode, seconds)
+        disk.replay(self._log)
+        if ended == "over" and (unlogged := disk.differences()):
+            return f"changed {unlogged} in a way that is not logged"
+        if ended != "over" or platform.loses_power_at_the_end:
+            disk.lose(self._power.choice(tuple(Loss)), self._power)
+        return ended
+
+    def _run(self, home: Path, platform: Platform, n: int, mode: int, seconds: float | None) -> str:
+        """Run one process, as `_life`."""
         ours, theirs = socket.socketpair()
         child = os.fork()
         if child == 0:
@@ -219,6 +242,8 @@ class Campaign:
         code = 1
         try:
             logger.remove()
+            if self._power is not None:
+                log_writes(self._log, home)
             gateway = self._scenario.gateway(home, link, platform)
             arm(n, mode, link.fileno())
             asyncio.run(gateway.run(signals=False))
@@ -254,17 +279,21 @@ def run(
     doc: str | None,
     scenario: Scenario,
     plans: Callable[[Campaign, int, random.Random], Plans],
+    *,
+    power: bool = False,
 ) -> int:
     """Run the command line of a campaign. The exit code is 1 if a promise was broken.
 
     `plans` yields the runs by label. It gets the number of calls between tries, or 0 for a handful.
-    `module` is started again with the library that kills it."""
-    options = options_of(module, doc)
+    `module` is started again with the libraries that kill it. With `power`, or the option
+    `--power`, each process ends with a power loss."""
+    options = options_of(module, doc, power=True)
     figures: dict[str, object] = {}
     failures: list[str] = []
     with tempfile.TemporaryDirectory() as name:
         _build_once(Path(name))
-        campaign = Campaign(scenario, Path(name))
+        losses = random.Random(options.seed) if power or options.power else None
+        campaign = Campaign(scenario, Path(name), power=losses)
         step = 0 if options.short else options.every
         for label, plan in plans(campaign, step, random.Random(options.seed)).items():
             tally = plan()

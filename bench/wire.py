@@ -24,9 +24,11 @@ from nanobot.errors import SendRefused
 @dataclass
 class Platform:
     """The state of the chat platform, which is never killed: accepted messages, delivered replies.
-    `breaks`: number of connections that it cuts by itself during a send."""
+    `breaks`: number of connections that it cuts by itself during a send. `loses_power_at_the_end`:
+    the files are judged after one more loss, without another process."""
 
     breaks: int = 0
+    loses_power_at_the_end: bool = False
     tried: set[str] = field(default_factory=set)
     acked: set[str] = field(default_factory=set)
     delivered: list[tuple[tuple[str, ...], str]] = field(default_factory=list)
@@ -95,13 +97,13 @@ class Wire(ABC):
     async def show_progress(self, event: Progress) -> None:  # noqa: B027 - nothing is what it does
         """Do nothing."""
 
-    async def say(self, host: ChannelHost, event: str, text: str) -> None:
+    async def say(self, host: ChannelHost, event: str, text: str, chat: str = "1") -> None:
         """Publish a message unless the gateway has already accepted it."""
         if event in self.platform.acked:
             return
         self._tell({"try": event})
         now = SystemClock().now()
-        await host.publish((InboundMessage("wire", "1", "someone", text, event, now),))
+        await host.publish((InboundMessage("wire", chat, "someone", text, event, now),))
         self._tell({"ack": event})
 
     async def ask(self, host: ChannelHost, event: str, text: str) -> str:

@@ -30,7 +30,7 @@ def short(module: str, folder: Path) -> Mapping[str, Any]:
     environ = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "channels"))),
-        "LD_PRELOAD": str(build_injector(folder)),
+        "LD_PRELOAD": build_injector(folder),
     }
     done = subprocess.run(
         [sys.executable, "-m", module, "--short", "--json"],
