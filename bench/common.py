@@ -24,6 +24,7 @@ from nanobot.messages import Message
 from nanobot.providers.offline.model import OfflineModel
 from nanobot.providers.port import CallOptions, Prompt, Provider, Reply, TextSink
 from nanobot.session.records import Metadata, encode, stem_of
+from nanobot.session.session import ARCHIVED
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -97,12 +98,15 @@ class ModelServer:
         self._process.wait()
 
 
-def write_session(home: Path, key: str, total: int, consolidated: int) -> None:
+def write_session(
+    home: Path, key: str, total: int, consolidated: int, *, archived: bool = False
+) -> None:
     """Write a session file of `total` messages of ordinary length, the first `consolidated` of them
     consolidated."""
     folder = home / "sessions"
     folder.mkdir(parents=True, exist_ok=True)
-    metadata = Metadata(key, START, START, last_consolidated=consolidated)
+    facts = {ARCHIVED: True} if archived else None
+    metadata = Metadata(key, START, START, last_consolidated=consolidated, metadata=facts)
     with (folder / f"{stem_of(key)}.jsonl").open("w") as file:
         file.write(encode(metadata))
         for message in conversation(total):

@@ -45,7 +45,15 @@ _WANTED = "<= 150"
 PAGES: Mapping[str, str] = {
     "chat": "/chat",
     "chat, the second page of the list": "/chat/list?offset=40",
-    "chat, a search in the list": "/chat/list?q=chat-77",
+    "chat, a search for a name": "/chat/list?q=chat-77",
+    "chat, a search for words of all messages": "/chat?q=weather+cook",
+    "chat, a search for one letter": "/chat/list?q=w",
+    "chat, a search without results": "/chat/list?q=zebra",
+    "chat, the archive": "/chat?archived=1",
+    "chat, a message of the long conversation": f"/chat?c={_LONG}&m=700",
+    "chat, the menu of the long conversation": f"/chat/menu?c={_LONG}",
+    "chat, deleting it": f"/chat/delete?c={_LONG}",
+    "chat, a temporary one": "/chat/temporary",
     "chat, the long conversation": f"/chat?c={_LONG}",
     "chat, an older piece of it": f"/chat/older?c={_LONG}&before=7000",
     "chat, a search in it": f"/chat/find?c={_LONG}&q=message+1234",
@@ -56,6 +64,9 @@ PAGES: Mapping[str, str] = {
     "memory, old versions": "/memory/versions?offset=1000",
     "memory, what an old one changed": "/memory/version?n=600",
     "memory, a search": "/memory/search?q=weather",
+    "memory, pending": "/memory/pending",
+    "memory, notes": "/memory/notes",
+    "memory, history": "/memory/history",
     "activity": "/activity",
     "activity, a turn": f"/activity/turn?id=turn-{TURNS - 10}",
     "activity, tools": "/activity/tools",
@@ -63,12 +74,17 @@ PAGES: Mapping[str, str] = {
     "figures": "/figures",
     "figures of a year": "/figures?days=365",
     "jobs": "/jobs",
+    "approvals": "/approvals",
     "people": "/people",
     "health": "/health",
-    "settings": "/settings",
+    "settings": "/settings/model",
+    "settings, all": "/settings",
 }
 """The measured pages and their paths."""
-_FIRST = ("memory, versions", "memory, a fact", "memory, a search", "people", "chat")
+_FIRST = (
+    *("memory, versions", "memory, a fact", "memory, a search", "people", "chat"),
+    *("chat, a search for words of all messages", "chat, the archive"),
+)
 """Pages that are also opened after another start."""
 
 
@@ -85,7 +101,7 @@ class _Then(SystemClock):
 def fill(home: Path) -> None:
     """Write years of use into an empty home."""
     for number in range(CHATS - 1):
-        write_session(home, f"telegram:chat-{number}", 4, 0)
+        write_session(home, f"telegram:chat-{number}", 4, 0, archived=number % 10 == 9)
     write_session(home, _LONG, MESSAGES, MESSAGES - 100)
     asyncio.run(_write_turns(home))
     _write_versions(home)

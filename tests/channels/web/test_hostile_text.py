@@ -4,6 +4,7 @@ arguments and results of tools, text of the model."""
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -14,16 +15,21 @@ from playwright.async_api import Browser, FilePayload, Page, expect
 from selectolax.lexbor import LexborHTMLParser
 
 from nanobot_web.markdown import to_html
+from nanobot_web.streamed import StreamedText
 from tests.channels.web.browser import begin_chat, browse
 from tests.channels.web.support import serving
 from tests.channels.web.test_formulas import MATHML
 
-STRINGS = Path(__file__).parents[4] / "shared" / "data" / "xss-strings.txt"
 OWN = (
     "<script>alert(1)</script>", "<img src=x onerror=alert(1)>", "[a](javascript:alert(1))",
     "[a](data:text/html,<script>alert(1)</script>)", "![x](https://evil.example/?q=1)",
     '"><svg onload=alert(1)>', "'-alert(1)-'", "{{ 7*7 }}{% for x in y %}", "</textarea></article>",
     '[x]: javascript:alert(1)\n\n[x]', "<https://evil.example/\"onmouseover=alert(1)>",
+    "<math><mtext><style><img src=x onerror=alert(1)></style>", "<!--><script>alert(1)</script>-->",
+    "<a href='javascript:alert(1)'>x</a>", "&lt;script&gt;alert(1)&lt;/script&gt;",
+    "x\" autofocus onfocus=alert(1) y=\"", "<iframe srcdoc='<script>alert(1)</script>'>",
+    "$\\href{javascript:alert(1)}{x}$", "| <b onclick=alert(1)> |\n|---|\n| x |",
+    "<style>@import 'https://evil.example/x.css'</style>", "<base href=https://evil.example>",
     "\u202etxt.exe", "\x00\x1b[31m", "```\n</code></pre><script>alert(1)</script>\n```",
 )  # fmt: skip
 ALLOWED = {
@@ -32,18 +38,24 @@ ALLOWED = {
     "td", "div", "span", "button",
 }  # fmt: skip
 ATTRIBUTES = {"href", "rel", "target", "class", "start", "type", "tabindex", "data-copy-code"}
+_MOST_CUTS = 300
 CLASSES = {None, "plain", "right", "center", "code", "bar", "task", *"bcdfkns"}
 
 
 def strings() -> Sequence[str]:
-    """Return our texts, and the collection next to the project if it is there."""
-    return (*OWN, *(STRINGS.read_text("utf-8").splitlines() if STRINGS.exists() else ()))
+    """Return our texts, and the lines of the file in `NANOBOT_HOSTILE`, if any."""
+    file = os.environ.get("NANOBOT_HOSTILE")
+    return (*OWN, *(Path(file).read_text("utf-8").splitlines() if file else ()))
 
 
 def expect_harmless(text: str) -> None:
-    """Check that HTML from Markdown has only elements, attributes and addresses of the
-    allow-list."""
-    for node in LexborHTMLParser(to_html(text)).css("*"):
+    """Check the HTML of Markdown."""
+    expect_allowed(to_html(text), text)
+
+
+def expect_allowed(html: str, text: str) -> None:
+    """Check that HTML has only elements, attributes and addresses of the allow-list."""
+    for node in LexborHTMLParser(html).css("*"):
         assert node.tag in ALLOWED or node.tag in MATHML, (text, node.html)
         assert node.tag in MATHML or set(node.attributes) <= ATTRIBUTES, (text, node.html)
         address = node.attributes.get("href")
@@ -54,6 +66,18 @@ def expect_harmless(text: str) -> None:
 def test_markdown_becomes_allowed_elements_only() -> None:
     for text in strings():
         expect_harmless(text)
+
+
+async def test_no_cut_of_a_streamed_text_becomes_more() -> None:
+    for text in strings():
+        for cut in range(1, min(len(text), _MOST_CUTS)):
+            streamed = StreamedText()
+            for part in (text[:cut], text[cut:]):
+                streamed.add(part, restart=False)
+                change = await streamed.render()
+                assert change is not None
+                expect_allowed(str(change["html"]), text)
+            expect_allowed(str(streamed.shown()["html"]), text)
 
 
 @given(st.text(alphabet="<>[]()!`'\"=:/#*_~|-&;\\ \n\tabjscript", max_size=120))
