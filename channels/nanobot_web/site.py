@@ -17,7 +17,7 @@ from __future__ import annotations
 import hmac
 import ipaddress
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 from urllib.parse import urlencode, urlsplit
@@ -166,6 +166,12 @@ class Call:
         except NanobotError as error:
             raise error.redact_for(is_owner=self.visitor.is_owner) from error
         return data if isinstance(data, dict) else {"value": data}
+
+    async def titles(self, records: Iterable[Mapping[str, Any]]) -> Mapping[str, str]:
+        """Return a title for each `session` of the records, or its key if it has none."""
+        keys = [one["session"] for one in records]
+        found = (await self.ask("conversations.titles", keys=keys))["titles"]
+        return {key: found.get(key, key) for key in keys}
 
     def page(
         self, template: str, title: str, *, status: int = 200, **values: object

@@ -40,7 +40,7 @@ LOOKED_AT: Mapping[str, Sequence[str]] = {
         "conversations.list", "conversations.show", "conversations.find", "conversations.search",
         "conversations.versions", "conversations.scope", "conversations.owner",
         "conversations.scopes", "conversations.take_back", "conversations.change",
-        "conversations.delete", "conversations.mark",
+        "conversations.delete", "conversations.mark", "conversations.titles",
     ),
     "turns": ("queue.list", "queue.retry", "queue.drop", "turn.show", "turns.list"),
     "figures": ("figures",),

@@ -66,6 +66,7 @@ class Conversations:
                 {
                     "conversations.list": self.list_conversations,
                     "conversations.versions": self.versions,
+                    "conversations.titles": self.titles,
                     "conversations.find": self.find,
                     "conversations.scopes": self.scopes,
                 }
@@ -164,6 +165,13 @@ class Conversations:
         left = [one for one in found if read(one.key, one.seq, one.seq)]
         titles = self._sessions.titles({one.key for one in left}, within=_AGE_SECONDS)
         return [{**one._asdict(), "title": titles.get(one.key, "")} for one in left]
+
+    def titles(self, arguments: Mapping[str, object]) -> dict[str, object]:
+        """Return the titles of the conversations `keys` that have one, by key."""
+        keys = arguments.get("keys")
+        wanted = {one for one in keys if isinstance(one, str)} if isinstance(keys, list) else set()
+        found = self._sessions.titles(wanted, within=_AGE_SECONDS)
+        return {"titles": {key: title for key, title in found.items() if title}}
 
     def versions(self, arguments: Mapping[str, object]) -> dict[str, object]:
         """Return the earlier versions of the `turn` in the conversation `key`, oldest first: the

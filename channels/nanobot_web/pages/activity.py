@@ -31,6 +31,7 @@ async def show_turns(call: Call) -> web.StreamResponse:
         "activity.html",
         "Activity",
         turns=found["turns"],
+        titles=await call.titles(found["turns"]),
         more=found["more"],
         session=session,
         outcome=outcome,
@@ -52,7 +53,8 @@ async def show_turn(call: Call) -> web.StreamResponse:
         for one in turn["steps"]
     ]
     scope, facts = await _find_facts(call, turn)
-    return call.page("turn.html", "Turn", turn=turn, bars=bars, scope=scope, facts=facts)
+    given: dict[str, Any] = {"turn": turn, "bars": bars, "scope": scope, "facts": facts}
+    return call.page("turn.html", "Turn", titles=await call.titles([turn]), **given)
 
 
 async def _find_facts(

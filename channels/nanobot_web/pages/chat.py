@@ -126,10 +126,12 @@ async def _load_window(call: Call, key: str) -> tuple[dict[str, Any], bool]:
 
 def _make_heading(key: str, shown: Mapping[str, Any]) -> str:
     """Return the title of a conversation, or its beginning if that is in view."""
-    if shown["title"] or not key.startswith("web:"):
-        return str(shown["title"] or shown["name"] or key)
+    if title := shown["title"] or shown["name"]:
+        return str(title)
     begun = next((one.text for one in shown["items"] if one.mine and one.text), "")
-    return one_line(begun, 60) if begun and not shown["more"] else "New chat"
+    if begun and not shown["more"]:
+        return one_line(begun, 60)
+    return "New chat" if key.startswith("web:") else key
 
 
 async def show_older(call: Call) -> web.StreamResponse:

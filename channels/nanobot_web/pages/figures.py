@@ -40,6 +40,7 @@ async def show_figures(call: Call) -> web.StreamResponse:
         days=days,
         by=found["by"],
         found=found,
+        titles=await call.titles(found["chats"]),
         has_cost=has_cost,
         tokens=_plot_tokens(labels, periods),
         hits=lines(

@@ -188,6 +188,8 @@ function listLater() {
 function begun() { // the first screen goes, and a new chat gets its address
   if (!at("compose") || !$(".item", conversation)) return;
   $(".welcome", conversation)?.remove();
+  const heading = $("h1", conversation), words = $(".mine .words", conversation);
+  if (heading.textContent === "New chat" && words) heading.textContent = words.textContent.replace(/^(.{59}).{2,}$/su, "$1…");
   if (location.search.includes("c=")) return;
   history.replaceState(null, "", `/chat?${fields({ c: key })}`);
   $("main").classList.add("open");
@@ -223,11 +225,19 @@ function grow(change) {
   else if (!atEnd()) below.hidden = false;
 }
 
+/** The place of a new item: a question goes before what its turn has sent meanwhile. */
+function placeFor(item) {
+  const when = (one) => Date.parse($("time[datetime]", one)?.dateTime);
+  let found = now;
+  for (let one = now.previousElementSibling; one?.matches(".day, [data-key]"); one = one.previousElementSibling)
+    if (when(one) > when(item)) found = one;
+  return found;
+}
 function place(html) {
   for (const item of [...make("template", { innerHTML: html }).content.children]) {
     const known = item.dataset.seq ? at(item.id) : [...messages.children].find((one) => one.dataset.key && one.dataset.key === item.dataset.key);
     if (known) known.replaceWith(item);
-    else now.before(item);
+    else placeFor(item).before(item);
   }
   $(":scope > .hint", messages)?.remove();
 }
@@ -289,8 +299,6 @@ function followConversation() {
     }
     if (event.html.trim()) notify();
     if (at("compose")) showFacts(event);
-    const heading = $("h1", conversation), begun = $(".mine .words", messages);
-    if (heading.textContent === "New chat" && begun) heading.textContent = begun.textContent.replace(/^(.{59}).{2,}$/su, "$1…");
   }));
   on("extra", (event) => { grow(() => place(event.html)); notify(); });
   for (const kind of ["messages", "said", "extra"]) on(kind, () => setTimeout(begun));
@@ -311,7 +319,7 @@ function followConversation() {
     const item = part(event.part);
     let words = $(".words", item);
     if (!words) {
-      words = make("div", { className: "words markdown" });
+      words = make("div", { className: "words markdown", dir: "auto" });
       item.insertBefore(words, $(".step, .foot", item));
     }
     while (words.children.length > event.keep) words.lastElementChild.remove();

@@ -16,7 +16,7 @@ export function openTemporary({ $, at, grow, key, make, now, on, place, send, to
     asked = words;
     if (!(await post(words))) { asked = ""; return; }
     const item = make("article", { className: "item mine" });
-    item.append(make("p", { className: "words", textContent: words }));
+    item.append(make("p", { className: "words", dir: "auto", textContent: words }));
     now.before(item);
     text.value = "";
     toEnd();

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import AsyncIterator
 from importlib.resources import files
 from typing import Literal
@@ -19,6 +20,17 @@ expect.set_options(timeout=20_000)
 _AXE = files("axe_playwright_python").joinpath("axe.min.js").read_text("utf-8")
 _RUN = "axe.run(document, {resultTypes: ['violations'], preload: false})"
 """List only violations, and load nothing: there is no content of other sites."""
+_SMALL = """() => {
+    const inText = (one) => one.localName === "a" && getComputedStyle(one).display === "inline"
+        && one.parentElement.textContent.trim() !== one.textContent.trim();
+    return [...document.querySelectorAll("a[href], button, input, select, textarea, summary")]
+        .filter((one) => one.checkVisibility({visibilityProperty: true}) && !inText(one))
+        .map((one) => [one, (one.closest("label") ?? one).getBoundingClientRect()])
+        .filter(([one, box]) => box.width > 0 && box.right > 0
+            && Math.min(box.width, box.height) < 24)
+        .map(([one, box]) => `${box.width} x ${box.height}: ${one.outerHTML.slice(0, 150)}`);
+}"""
+"""List targets below 24 px (WCAG 2.2, 2.5.8), except links in a line of text."""
 
 
 @contextlib.asynccontextmanager
@@ -98,6 +110,18 @@ async def violations(page: Page) -> list[str]:
         for one in found["violations"]
         for node in one["nodes"]
     ]
+
+
+async def look(page: Page, name: str) -> None:
+    """Check what holds for every view: accessibility, the size of its targets, and its width. Leave
+    a picture in the folder `NANOBOT_PICTURES`, if it is set."""
+    if folder := os.environ.get("NANOBOT_PICTURES"):
+        await page.screenshot(path=f"{folder}/{name}.png")
+    assert await violations(page) == [], name
+    small = await page.evaluate(_SMALL)
+    assert small == [], (name, small)
+    wide, most = await page.evaluate("[document.documentElement.scrollWidth, innerWidth]")
+    assert wide <= most, name
 
 
 async def begin_chat(page: Page) -> Locator:

@@ -12,8 +12,7 @@ from urllib.parse import urlencode
 
 from playwright.async_api import Browser, Page, expect
 
-from nanobot.bus.events import Media
-from nanobot.messages import Message, ToolCall
+from nanobot.messages import Attachment, Message, ToolCall
 from nanobot.providers.port import Prompt, Reply
 from nanobot.session.records import Metadata, Retraction, encode, stem_of
 from nanobot.testing.model import ScriptedModel, calls, says, together
@@ -74,9 +73,9 @@ def _write_chats(home: Path, texts: Sequence[str]) -> None:
         key, at = f"telegram:{number}", _AT + timedelta(minutes=number)
         facts = {"title": text, "name": text, "archived": number % 2 == 1}
         words = f"zebra batch{number // _PIECE} {text}"
-        file = Media("media/x.txt", name=text, size=12)
+        file = Attachment("x.txt", name=text, size=12)
         call = ToolCall("c1", "probe", json.dumps({"text": text}))
-        lines = (
+        lines: tuple[Message | Metadata | Retraction, ...] = (
             Metadata(key, at, at),
             Message("user", words, at, 1, turn_id="t1", media=(file,)),
             Message("assistant", f"{text}\n\n{text}", at, 2, turn_id="t1", tool_calls=(call,)),
@@ -87,7 +86,7 @@ def _write_chats(home: Path, texts: Sequence[str]) -> None:
             Metadata(key, at, at, metadata=facts),
         )
         path = home / "sessions" / f"{stem_of(key)}.jsonl"
-        path.write_text("".join(map(encode, lines)))
+        path.write_text("".join(encode(one) for one in lines))
 
 
 def _paths(count: int) -> Iterator[str]:
@@ -120,6 +119,8 @@ async def test_no_stored_text_becomes_more(tmp_path: Path, browser: Browser) -> 
         await _expect_text_only(page, *_paths(len(texts)))
         for number in range(0, len(texts), _PIECE):
             await page.goto(f"{web.base}/chat?c=telegram:{number}")
+            await expect(page.locator(".item .chip")).to_have_count(1)
+            await expect(page.locator(".item .words")).to_have_count(2)
             await _expect_text_only(page)
         await _check_jobs(web, page, texts)
         assert ran == []
@@ -158,7 +159,7 @@ async def test_no_name_of_a_model_becomes_more(tmp_path: Path, browser: Browser)
 def _answer(prompt: Prompt) -> Reply:
     last = prompt.messages[-1]
     if last.role == "tool":
-        return says("done " + last.text[-2_000:])
+        return says("zq8 " + last.text[-2_000:])
     name = "danger" if "danger" in last.text else "probe"
     return together(says(last.text), calls(name, text=last.text))
 
@@ -181,7 +182,7 @@ async def test_no_text_that_comes_live_becomes_more(tmp_path: Path, browser: Bro
                 await page.locator("[data-approval]").wait_for()
                 await _expect_text_only(page)
                 await page.locator("[data-answer=once]").click()
-            await page.get_by_text("done").nth(number % 25).wait_for()
+            await page.get_by_text("zq8").nth(number % 25).wait_for()
             await _expect_text_only(page)
         assert ran == []
 
