@@ -24,6 +24,7 @@ from msgspec import Struct
 
 from nanobot.memory.languages import ENGLISH
 from nanobot.memory.search.daywords import (
+    FEW,
     UNITS,
     DayWords,
     Symbol,
@@ -39,6 +40,9 @@ _CERTAIN = 6
 
 _RECENT = 15
 """Maximum age in years of a date whose year has two digits."""
+
+_MANY = 6
+"""Units that are still "a few"."""
 
 _BUDDHIST = 543
 """Years that the Thai calendar is ahead."""
@@ -105,8 +109,11 @@ class ReadDays(NamedTuple):
 def read_days(question: str, today: date, languages: Sequence[str] = (ENGLISH,)) -> ReadDays:
     """Return the days that `question` names, and the question without those words. A date that does
     not exist (2023-02-30) stays a word. `languages` are the likely ones of the question."""
-    found = _find_figures(question, today, languages)
-    found += _find_words(_blank_out(question, found, "\n"), today, languages)
+    text = question
+    if not text.isascii():  # figures of all scripts
+        text = "".join(str(int(one)) if one.isdecimal() else one for one in text)
+    found = _find_figures(text, today, languages)
+    found += _find_words(_blank_out(text, found, "\n"), today, languages)
     found.sort()
     rest = _blank_out(question, [one for one in found if not one.stays], " ")
     spans = dict.fromkeys(span for one in found for span in one.spans)
@@ -220,8 +227,12 @@ class _Sentence:
                 if days:
                     used = re.sub("[^;]+", "#", match[0])
                     self._line = self._line[: match.start()] + used + self._line[match.end() :]
-                    written = self._date_in(part) if resolve is _date and "N" in values else ""
-                    stays = resolve is _weekday or (
+                    written = (
+                        self._date_in(part)
+                        if resolve in (_date, _month_first) and "N" in values
+                        else ""
+                    )
+                    stays = resolve in (_weekday, _lone_weekday) or (
                         resolve in _ALSO_SAID and any(map(Span.is_long, days))
                     )
                     yield NamedDays(part[0].begin, part[-1].end, days, stays, written)
@@ -285,6 +296,11 @@ def _date(values: Values, today: date, known: DayWords) -> Iterator[Span]:
     yield _resolve_date(today, year, month, day, is_last="L" in values)
 
 
+def _month_first(values: Values, today: date, known: DayWords) -> Iterator[Span]:
+    if known.fields.get("monthfirst"):  # elsewhere the number is of something else
+        yield from _date(values, today, known)
+
+
 def _year(values: Values, today: date, known: DayWords) -> Iterator[Span]:
     year = values.get("Y", values.get("Z", 0))
     yield Span.of(year - _BUDDHIST if year > 2400 else year)
@@ -308,6 +324,11 @@ def _last_weekday(values: Values, today: date, known: DayWords) -> Iterator[Span
     yield Span.day(today - timedelta(days=back))
 
 
+def _lone_weekday(values: Values, today: date, known: DayWords) -> Iterator[Span]:
+    if known.fields.get("weekday"):
+        yield from _weekday(values, today, known)
+
+
 def _weekday(values: Values, today: date, known: DayWords) -> Iterator[Span]:
     back = (today.weekday() - values["W"]) % 7
     yield Span.day(today - timedelta(days=back))
@@ -321,13 +342,18 @@ def _ago(values: Values, today: date, known: DayWords) -> Iterator[Span]:
         return  # "years ago"
     if "V" in values:
         count, unit = values["V"] // 10, UNITS[values["V"] % 10]
-    if unit in "dw":
-        day = today - timedelta(days=count * (7 if unit == "w" else 1))
-        yield Span.day(day)
-        if unit == "w":
-            yield Span(day - timedelta(days=3), day + timedelta(days=3))
+    if count == FEW:
+        yield Span(_ago_by(_MANY, unit, today)[-1].first, _ago_by(2, unit, today)[-1].last)
     else:
-        yield _span_by_name(unit, count, today)
+        yield from _ago_by(count, unit, today)
+
+
+def _ago_by(count: int, unit: str, today: date) -> list[Span]:
+    """Return the time so many units ago, for weeks also the days around it."""
+    if unit != "w":
+        return [_span_by_name(unit, count, today)]
+    day = today - timedelta(weeks=count)
+    return [Span.day(day), Span(day - timedelta(days=3), day + timedelta(days=3))]
 
 
 def _recent(values: Values, today: date, known: DayWords) -> Iterator[Span]:
@@ -369,7 +395,7 @@ _ALSO_SAID = (_unit, _ago, _recent)
 _PATTERNS: tuple[tuple[str, Resolve], ...] = (
     ("Y?mD", _date), ("Ro?mD", _date), ("Ro?m", _date), ("Zm", _date),
     ("Y.?o?m.?N.?-?s?", _date), ("i?o?N.?-?s?.?o?o?m.?,?o?o?Y?", _date),
-    ("i?o?m.?o?N.?-?s?,?o?Y?", _date), ("i?o?m.?,?o?o?Y", _date),
+    ("i?o?m.?o?N.?-?s?,?o?Y?", _month_first), ("i?o?m.?,?o?o?Y", _date),
     ("wLi?o?W", _day_of_week), ("Lwi?o?o?W", _day_of_week), ("Qo?i?o?W", _day_of_week),
     ("Wo?i?o?o?Lw", _day_of_week), ("Wo?o?wL", _day_of_week), ("Wo?i?Q", _day_of_week),
     ("i?o?LW", _last_weekday), ("i?o?WL", _last_weekday),
@@ -380,7 +406,7 @@ _PATTERNS: tuple[tuple[str, Resolve], ...] = (
     ("Ao?U", _ago), ("UG", _ago),
     ("!o?M", _date), ("X", _date),
     ("iy?o?o?Yy?", _year), ("Yy", _year), ("yY", _year), ("Z", _year),
-    ("P", _named), ("iW", _weekday),
+    ("P", _named), ("iW", _weekday), ("W", _lone_weekday),
 )  # fmt: skip
 
 

@@ -23,8 +23,9 @@ _KINDS = {
     "d": "Ud", "w": "Uwu", "m": "Unu", "y": "Uyu", "e": "Ueu",
 }  # fmt: skip
 _SMALL = ("one", "two", "three", "four", "five", "six")
+FEW = -1
 _WORDS_FOR = ("on", "dotted")  # words before dates in figures
-_FLAGS = ("bare", "monthfirst", "lastweek")
+_FLAGS = ("bare", "lastweek", "monthfirst", "weekday")
 _SHOWING = frozenset("mWLPVAG")
 _LONGEST_BEGINNING = 12
 _SIGNS = (",", ".", "-")
@@ -178,6 +179,8 @@ def _meaning(field: str, at: int) -> dict[str, int]:
             return {"m": at + 1, "M": at + 1}
         case "weekdays":
             return {"W": at}
+        case "few":
+            return {"N": FEW}
         case _ if field in _SMALL:
             return {"N": _SMALL.index(field) + 1}
         case _ if field in _KINDS:
