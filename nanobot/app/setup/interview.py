@@ -16,13 +16,14 @@ from msgspec import Struct
 
 from nanobot.app.setup.changes import ConfigPart, channel_changes, name_in
 from nanobot.app.setup.model import ModelStep
-from nanobot.app.setup.options import SetupOptions, server_options
 from nanobot.app.setup.questions import (
     NoAnswer,
     PersonWithDefaults,
+    SetupOptions,
     Step,
     ask_checked,
     in_words,
+    server_options,
     setting_check,
     walk,
 )

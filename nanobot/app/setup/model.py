@@ -17,8 +17,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nanobot.app.setup.changes import ConfigPart, fit_window, model_changes, model_label
-from nanobot.app.setup.options import SetupOptions, read_key, server_options
-from nanobot.app.setup.questions import ask_checked, in_words, setting_check
+from nanobot.app.setup.questions import (
+    SetupOptions,
+    ask_checked,
+    in_words,
+    read_key,
+    server_options,
+    setting_check,
+)
 from nanobot.config.changes import ExistingFiles
 from nanobot.config.model import LEAST_PROMPT_TOKENS, SMALL_WINDOW, AnyModel, ModelSettings
 from nanobot.errors import (

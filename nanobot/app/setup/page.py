@@ -16,8 +16,7 @@ from msgspec.structs import asdict, replace
 
 from nanobot.app.setup.changes import ConfigPart, write
 from nanobot.app.setup.interview import Interview, Topic, list_topics
-from nanobot.app.setup.options import SetupOptions
-from nanobot.app.setup.questions import in_words
+from nanobot.app.setup.questions import SetupOptions, in_words
 from nanobot.channel import Operation, WentBack
 from nanobot.clock import Clock, with_timeout
 from nanobot.commands import optional_text, text_argument

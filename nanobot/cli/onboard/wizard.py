@@ -17,7 +17,7 @@ from itertools import filterfalse
 
 from nanobot.app.setup.changes import ConfigPart, write
 from nanobot.app.setup.interview import Interview, Topic
-from nanobot.app.setup.options import SetupOptions, from_environment, server_options
+from nanobot.app.setup.questions import SetupOptions, from_environment, server_options
 from nanobot.channel import Person
 from nanobot.cli.agent import replies
 from nanobot.cli.channels import borrow_channel, login
