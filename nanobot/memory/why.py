@@ -11,6 +11,7 @@ import asyncio
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
+from datetime import date
 from heapq import nlargest
 from itertools import dropwhile, islice, takewhile
 from operator import itemgetter
@@ -19,6 +20,7 @@ from msgspec.structs import replace
 
 from nanobot.errors import NanobotError, UnknownSession
 from nanobot.memory.analysis import languages_of
+from nanobot.memory.days import read_days
 from nanobot.memory.digests import DigestLine, digest_path, is_month, month_of
 from nanobot.memory.documents import ALL_FACTS, FACTS, PENDING, RETIRED
 from nanobot.memory.guard import fact_lines, without_list_mark
@@ -57,7 +59,9 @@ class Explainer:
 
         def explain() -> Explanation:
             best = matching_lines(text, list(lines_of(memory)))
-            best = (best or matching_lines(text, list(note_lines(memory))))[:_MOST_LINES]
+            best = best or matching_lines(text, list(note_lines(memory)))
+            best = best or dated_lines(text, list(lines_of(memory)), memory.store.today())
+            best = best[:_MOST_LINES]
             found = list[Provenance]()
             with memory.versions.acquire():
                 for line in best:
@@ -325,6 +329,24 @@ def matching_lines(text: str, lines: Sequence[FactLine]) -> list[FactLine]:
     if not request.groups:
         return [line for line in lines if text.strip() and text.strip() in line.text]
     return closest_lines(request, lines)[1]
+
+
+def dated_lines(text: str, lines: Sequence[FactLine], today: date) -> list[FactLine]:
+    """Return the lines with a day that `text` names, in any form ("3.5." for "3 May") and of any
+    year, and with its other words."""
+    languages = languages_of(line.text for line in lines)
+    asked = read_days(text, today, languages)
+    days = {(span.first.month, span.first.day) for span in asked.spans if not span.is_long()}
+    dated = [
+        line
+        for line in lines
+        if any(
+            (span.first.month, span.first.day) in days and not span.is_long()
+            for span in (read_days(line.text, today, languages).spans if days else ())
+        )
+    ]
+    request = Request.of(asked.rest, languages)
+    return closest_lines(request, dated)[1] if request.groups else dated
 
 
 def closest_lines(request: Request, lines: Iterable[FactLine]) -> tuple[int, list[FactLine]]:

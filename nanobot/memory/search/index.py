@@ -24,6 +24,7 @@ import threading
 from array import array
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -80,7 +81,7 @@ class MemoryIndex:
 
     async def search(self, query: Query) -> SearchResult:
         """Read the changed files, then answer `query`."""
-        today = self._clock.now().date()
+        today = self.today()
         if self._embedder is None:
             return await self._run(lambda search: search.answer(search.prepare(query, today)))
         asked = await self._run(lambda search: search.prepare(query, today))
@@ -89,6 +90,9 @@ class MemoryIndex:
             self._run(lambda search: search.by_words(asked), refreshes=False),
         )
         return await self._run(lambda search: search.answer(asked, words, near), refreshes=False)
+
+    def today(self) -> date:
+        return self._clock.now().date()
 
     async def _nearest(self, embedder: Embedder, asked: PreparedQuery) -> list[tuple[int, float]]:
         """Return the passages nearest to a question, with their cosines, or [] on failure. Vectors

@@ -22,8 +22,8 @@ from operator import itemgetter
 from msgspec import Struct
 
 from nanobot.memory.analysis import content_words, is_stop_word, language_of, words_of
+from nanobot.memory.days import ReadDays, Span, read_days
 from nanobot.memory.search.database import PLACES, STREAM_BITS, TOOLS_FROM, TURN
-from nanobot.memory.search.days import ReadDays, Span, read_days
 from nanobot.memory.search.passages import ENDS_ASKING
 from nanobot.memory.spelling import join_apart, join_codes
 

@@ -21,6 +21,7 @@ import asyncio
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from datetime import date
 from itertools import chain
 from typing import Annotated, Literal
 
@@ -29,9 +30,9 @@ from msgspec.structs import replace
 
 from nanobot.errors import ToolError
 from nanobot.memory.analysis import cut_window
+from nanobot.memory.days import Span, read_days
 from nanobot.memory.documents import FACTS
 from nanobot.memory.search import Hit, Passage, Query, SearchResult
-from nanobot.memory.search.days import Span
 from nanobot.memory.search.index import MemoryIndex
 from nanobot.memory.similarity import words
 from nanobot.text import printable, shorten
@@ -129,7 +130,9 @@ class SearchMemory(Tool, Struct, frozen=True):
     async def _search(
         self, arguments: SearchArguments, scopes: tuple[str, ...], *, counts: bool
     ) -> RenderedPassages:
-        since, until = parse_days("since", arguments.since), parse_days("until", arguments.until)
+        today = self.index.today()
+        since = parse_days("since", arguments.since, today)
+        until = parse_days("until", arguments.until, today)
         asked = filter(None, map(str.strip, (arguments.query, *arguments.queries)))
         texts = list(dict.fromkeys(asked))
         query = Query(
@@ -188,11 +191,14 @@ def _is_own(passage: Passage, scope: str) -> bool:
     return passage.source != "library" and passage.role != "tool"
 
 
-def parse_days(name: str, text: str) -> Span | None:
-    """Return the day, month or year in the argument `name`."""
+def parse_days(name: str, text: str, today: date) -> Span | None:
+    """Return the day, month or year in the argument `name`, of several readings all."""
     if not text.strip():
         return None
-    match = re.match(_DATE, text.strip())
+    if not (match := re.match(_DATE, text.strip())):
+        spans = read_days(text, today).spans
+        if spans:
+            return Span(min(one.first for one in spans), max(one.last for one in spans))
     try:
         return Span.of(*(int(part or 0) for part in match.groups())) if match else Span.of(0)
     except (ValueError, OverflowError) as error:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nanobot.memory.search.days import Span, read_days
+from nanobot.memory.days import Span, read_days
 
 TODAY = date(2026, 3, 11)  # a Wednesday
 

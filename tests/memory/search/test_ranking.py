@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nanobot.memory.days import Span
 from nanobot.memory.search.database import PLACES, TOOLS_FROM, TURN
-from nanobot.memory.search.days import Span
 from nanobot.memory.search.passages import ASKS, ENDS_ASKING
 from nanobot.memory.search.ranking import (
     ParsedQuestion,

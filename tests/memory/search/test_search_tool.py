@@ -41,6 +41,9 @@ class FakeIndex(MemoryIndex):
         self.passages = passages
         self.asked: list[Query] = []
 
+    def today(self) -> date:
+        return date(2026, 3, 11)
+
     async def search(self, query: Query) -> SearchResult:
         self.asked.append(query)
         words = tuple(query.text.lower().split())
@@ -188,6 +191,8 @@ async def test_all_filters_reach_the_index() -> None:
         ("2026-12", date(2026, 12, 31)),
         ("2026-03-10T18:00", date(2026, 3, 10)),
         ("2026-3-1", date(2026, 3, 1)),
+        ("yesterday", date(2026, 3, 10)),
+        ("10.03.2026", date(2026, 3, 10)),
     ],
 )
 async def test_the_end_of_a_range_is_its_last_day(until: str, day: date) -> None:
@@ -196,7 +201,7 @@ async def test_the_end_of_a_range_is_its_last_day(until: str, day: date) -> None
     assert index.asked[0].until == day
 
 
-@pytest.mark.parametrize("since", ["yesterday", "2026-13-01", "2026-02-30", "0", "99999"])
+@pytest.mark.parametrize("since", ["soon", "2026-13-01", "2026-02-30", "0", "99999"])
 async def test_a_date_that_is_none_is_told_to_the_model(since: str) -> None:
     with pytest.raises(ToolError, match="since must be a date such as 2026-03-10"):
         await tool(FakeIndex())(SearchArguments(query="boat", since=since), OWNER)

@@ -71,6 +71,13 @@ async def test_of_several_entries_the_one_behind_the_line_is_named(home: RealHom
         assert entry.cursor == cursor
 
 
+@pytest.mark.parametrize("text", ["birthday 3.5.2020", "3 May", "birthday 2020-05-03"])
+async def test_a_day_finds_its_line_however_it_is_written(home: RealHome, text: str) -> None:
+    await home.learn("- Tom's birthday is on 3 May", "- Ann's birthday is on 5 March")
+    (origin,) = (await home.explainer.why(text, "owner")).found
+    assert origin.text == "- Tom's birthday is on 3 May"
+
+
 async def test_a_line_that_the_agent_wrote_leads_to_its_turn(home: RealHome) -> None:
     await home.say(KEY, "something else", turn="t1")
     await home.say(KEY, "remember that Ann is in Oslo", turn="t2")

@@ -22,8 +22,7 @@ from typing import NamedTuple, Self
 
 from msgspec import Struct
 
-from nanobot.memory.languages import ENGLISH
-from nanobot.memory.search.daywords import (
+from nanobot.memory.daywords import (
     FEW,
     UNITS,
     DayWords,
@@ -34,6 +33,7 @@ from nanobot.memory.search.daywords import (
     load_words,
     tokenise,
 )
+from nanobot.memory.languages import ENGLISH
 
 _CERTAIN = 6
 """Letters that name days even in a language that the question is hardly in."""
