@@ -46,18 +46,23 @@ const fields = (values) => new URLSearchParams(values);
 
 // --- what every page has
 
-document.addEventListener("click", async (event) => {
-  const code = event.target.closest("[data-copy-code]");
-  if (code) {
-    await navigator.clipboard.writeText($("pre", code.closest(".code")).textContent);
-    code.textContent = "Copied";
-    setTimeout(() => { code.textContent = "Copy"; }, 2000);
-  }
-  const more = event.target.closest("[data-more]");
-  if (more) {
-    const html = await piece(more.dataset.more);
-    if (html) more.closest("li, tr, p, div").outerHTML = html;
-  }
+/** Call `act` with an element that matches, when it or something in it is clicked, now or later. */
+function onClick(selector, act) {
+  document.addEventListener("click", (event) => {
+    const one = event.target.closest(selector);
+    if (one) act(one, event);
+  });
+}
+onClick("[data-copy-code]", async (code) => {
+  await navigator.clipboard.writeText($("pre", code.closest(".code")).textContent);
+  code.textContent = "Copied";
+  setTimeout(() => { code.textContent = "Copy"; }, 2000);
+});
+onClick("[data-more]", async (more) => {
+  const html = await piece(more.dataset.more);
+  if (html) more.closest("li, tr, p, div").outerHTML = html;
+});
+document.addEventListener("click", (event) => {
   for (const menu of document.querySelectorAll("details.menu[open]"))
     if (!menu.contains(event.target)) menu.open = false;
 });
@@ -139,10 +144,7 @@ async function answerQuestion(card, answer) {
   const said = await send("/approvals", fields({ code: card.dataset.approval, answer }));
   if (said) toast(said.text);
 }
-document.addEventListener("click", (event) => {
-  const answer = event.target.closest("[data-answer]");
-  if (answer) answerQuestion(answer.closest("[data-approval]"), answer.dataset.answer);
-});
+onClick("[data-answer]", (button) => answerQuestion(button.closest("[data-approval]"), button.dataset.answer));
 // y and n answer the question in view, with Alt also while a text is written. A key that was already
 // on its way when the question appeared does not count.
 document.addEventListener("keydown", (event) => {
@@ -195,9 +197,7 @@ function begun() { // the first screen goes, and a new chat gets its address
   $("main").classList.add("open");
   at("search").form.elements.c.value = key;
 }
-document.addEventListener("click", (event) => {
-  const suggested = event.target.closest("[data-try]");
-  if (!suggested) return;
+onClick("[data-try]", (suggested) => {
   at("text").value = suggested.textContent;
   at("compose").requestSubmit();
 });
@@ -336,8 +336,7 @@ function followConversation() {
   on("output", (event) => grow(() => {
     const shown = step(event);
     if (!shown) return;
-    const output = $("pre", shown) ?? shown.appendChild(document.createElement("pre"));
-    output.tabIndex = 0;
+    const output = $("pre", shown) ?? shown.appendChild(make("pre", { tabIndex: 0 }));
     output.textContent = (output.textContent + event.text).slice(-4000);
     shown.open = true;
   }));
@@ -356,26 +355,19 @@ function followConversation() {
     clearParts();
     for (const one of [...now.children]) if (event.events.includes(one.dataset.key)) one.remove();
   }));
-  messages.addEventListener("click", async (event) => {
-    const older = event.target.closest("[data-older]");
-    if (older) {
-      const height = messages.scrollHeight;
-      const html = await piece(older.dataset.older);
-      if (html) { older.outerHTML = html; messages.scrollTop += messages.scrollHeight - height; }
-    }
-    const press = event.target.closest("[data-press]");
-    if (press && await send("/chat/press", fields({ c: key, button: press.dataset.press })))
-      press.closest(".choices").remove();
+  onClick("[data-older]", async (older) => {
+    const height = messages.scrollHeight, html = await piece(older.dataset.older);
+    if (html) { older.outerHTML = html; messages.scrollTop += messages.scrollHeight - height; }
   });
-  conversation.addEventListener("click", async (event) => {
-    const jump = event.target.closest("[data-jump]");
-    if (jump && !at(`m${jump.dataset.jump}`)) {
-      event.preventDefault();
-      const before = Number(jump.dataset.jump) + 1;
-      messages.innerHTML = await piece(`/chat/older?${fields({ c: key, before })}`);
-      messages.append(now, asked);
-      at(`m${jump.dataset.jump}`)?.classList.add("found");
-    }
+  onClick("[data-press]", async ({ dataset, parentElement }) => {
+    if (await send("/chat/press", fields({ c: key, button: dataset.press }))) parentElement.remove();
+  });
+  onClick("[data-jump]", async ({ dataset }, event) => {
+    if (at(`m${dataset.jump}`)) return;
+    event.preventDefault();
+    messages.innerHTML = await piece(`/chat/older?${fields({ c: key, before: Number(dataset.jump) + 1 })}`);
+    messages.append(now, asked);
+    at(`m${dataset.jump}`)?.classList.add("found");
   });
 }
 
