@@ -18,15 +18,17 @@ async def show_setup(call: Call) -> web.StreamResponse:
     """Show the open question, the progress, or what can be set up."""
     now = await load_setup(call)
     values: dict[str, Any] = {"allowed": is_allowed(call, now), "setup": SETUP}
-    return call.page("setup.html", "Set up", now=now, **values)
+    return call.page("setup.html", now.get("title") or "Set up", now=now, **values)
 
 
 async def show_progress(call: Call) -> web.StreamResponse:
     """Show the progress. The script gets only this part, and then the address of the next page."""
     now = await load_setup(call)
     following = "" if now["state"] in ("works", "saved") else SETUP
-    if now["state"] == "none" and now["has_model"]:  # a new gateway runs
-        following = "/people" if call.query("then") == "people" else "/chat/new"
+    if now["state"] == "none" and call.query("then") == "people":  # a new gateway runs
+        following = "/people"
+    elif now["state"] == "none" and now["has_model"]:
+        following = "/chat/new"
     return call.part("_setup.html", now=now, following=following)
 
 

@@ -71,6 +71,7 @@ class PagePerson:
     def say(self, text: str) -> None:
         """See `Person`, here and below."""
         lines = (line.strip() for line in self._redactor.redact(clean(text)).splitlines())
+        self._end_progress()
         self.notes.append("\n".join(filter(None, lines)))
 
     async def ask(self, question: str, default: str = "", *, secret: bool = False) -> str:
@@ -123,9 +124,14 @@ class PagePerson:
         self.question = None
         self._asked.clear()
 
+    def _end_progress(self) -> None:
+        """Drop the last note if it was about something that has ended now."""
+        if self.notes and self.notes[-1].endswith("…"):
+            self.notes.pop()
+
     async def _put(self, question: Question) -> str:
         self._count += 1
-        self.notes = [one for one in self.notes if not one.endswith("…")]  # progress until here
+        self._end_progress()
         text = self._redactor.redact(clean(question.text))
         self.question = replace(question, number=self._count, text=text)
         self._answer = asyncio.get_running_loop().create_future()

@@ -143,6 +143,7 @@ async def test_from_a_fresh_machine_to_the_first_answer_by_keyboard_alone(
     ):
         user = KeyboardUser(page)
         await user.follow("Connect a model")
+        await expect(page.get_by_role("button", name="Start")).to_be_visible()
         await user.look()
         await user.button("Start")
         await expect(page.get_by_role("button", name="OpenRouter")).to_be_visible()
@@ -401,6 +402,22 @@ async def test_a_link_sets_up_once_and_only_for_half_an_hour(tmp_path: Path) -> 
             assert (await visit.post(f"{AT}/answer", {"number": "1", "answer": "0"}))[0] == 403
             assert (await visit.post(f"{AT}/begin", {"topic-model": "1"}))[0] == 403
     assert [one["tool"] for one in audit(tmp_path)] == ["setup.begin"]
+
+
+async def test_after_the_restart_the_way_leads_to_the_chat_or_to_the_code_to_scan(
+    tmp_path: Path,
+) -> None:
+    async with FakeOpenAI() as server:
+        for config, then, following in (
+            ({}, "", AT),
+            ({}, "people", "/people"),
+            (configured(server), "", "/chat/new"),
+            (configured(server), "people", "/people"),
+            (configured(server), "//evil.example", "/chat/new"),
+        ):
+            async with serving(tmp_path, config=config) as web, web.visit() as visit:
+                _, text = await visit.get(f"{AT}/progress?then={then}")
+                assert re.findall('href="([^"]*)" data-go', text) == [following]
 
 
 async def test_with_a_model_the_page_alone_sets_nothing_up(tmp_path: Path) -> None:
