@@ -17,9 +17,12 @@ both without stop words, which helps them.
 
 In a chat with an agent every second message is the agent's. `--shape` adds a reply after each
 message: `short` a few words ("Okay, noted."), `echo` most of the message again ("You said that …").
-The evidence is still the people's messages.
+The evidence is still the people's messages. `replies` lets the agent say half of the evidence, by a
+checksum of its text: as the reply to the message before, or to "Go on." after another reply or a
+pause.
 
-    python bench/locomo.py [--data FILE] [--shape none|short|echo|all] [--embeddings] [--json]
+    python bench/locomo.py [--data FILE] [--shape none|short|echo|replies|all]
+        [--embeddings] [--json]
 
 The exit code is 0 also without a file, which is reported, and 2 for a file in another format."""
 
@@ -40,6 +43,7 @@ from math import log2
 from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
+from zlib import crc32
 
 if not __package__:  # run as a file: find the project, and don't import bench/http.py as http
     sys.path[0] = str(Path(__file__).resolve().parents[1])
@@ -65,7 +69,7 @@ KEY = "locomo:conversation"
 _EVIDENCE = re.compile(r"D(\d+):(\d+)")
 _WORD = re.compile(r"[^\W_]+")
 _VISIBLE = 200
-SHAPES = ("none", "short", "echo")
+SHAPES = ("none", "short", "echo", "replies")
 _SHORT = (
     "Okay, noted.", "Got it!", "Thanks for telling me.", "That sounds great!", "I see.",
     "I'll keep that in mind.", "Interesting, tell me more?", "Sure, anything else?",
@@ -74,6 +78,7 @@ _ECHO = (
     "Got it: {}", "You said that {} Thanks for telling me!", "So {} I'll remember that.",
     "Noted. {} Is there anything else?",
 )  # fmt: skip
+_GO_ON, _TURN = "Go on.", timedelta(minutes=5)
 _YOU = {"i": "you", "i'm": "you're", "i've": "you've", "my": "your", "me": "you", "am": "are"}
 
 
@@ -155,10 +160,11 @@ def _turn(text: str) -> list[tuple[int, int]]:
 
 
 def add_replies(conversation: Conversation, shape: str) -> Conversation:
-    """Return the conversation with an agent's reply after each message. `none` leaves it
-    unchanged."""
+    """Return the conversation with the agent's replies. `none` leaves it unchanged."""
     if shape == "none":
         return conversation
+    if shape == "replies":
+        return _as_replies(conversation)
     messages: list[Message] = []
     for place, said in enumerate(conversation.messages):
         templates = _SHORT if shape == "short" else _ECHO
@@ -169,6 +175,29 @@ def add_replies(conversation: Conversation, shape: str) -> Conversation:
         messages.append(Message("assistant", reply, moment, 2 * place + 2))
     questions = (
         Question(one.text, one.category, frozenset(2 * seq - 1 for seq in one.evidence))
+        for one in conversation.questions
+    )
+    return Conversation(tuple(messages), tuple(questions))
+
+
+def _as_replies(conversation: Conversation) -> Conversation:
+    """Return the conversation with half of the evidence said by the agent."""
+    evidence = frozenset[int]().union(*(one.evidence for one in conversation.questions))
+    messages, seqs = list[Message](), dict[int, int]()
+    for said in conversation.messages:
+        text, moment = said.content, said.timestamp
+        is_reply = said.seq in evidence and crc32(text.encode()) % 2 == 0
+        if is_reply:
+            assert moment is not None
+            before = messages[-1].timestamp if messages and messages[-1].role == "user" else None
+            if before is None or before < moment - _TURN:
+                asked = moment - timedelta(seconds=10)
+                messages.append(Message("user", _GO_ON, asked, len(messages) + 1))
+        seqs[said.seq] = seq = len(messages) + 1
+        reply = Message("assistant", text, moment, seq)
+        messages.append(reply if is_reply else replace(said, seq=seq))
+    questions = (
+        Question(one.text, one.category, frozenset(map(seqs.__getitem__, one.evidence)))
         for one in conversation.questions
     )
     return Conversation(tuple(messages), tuple(questions))

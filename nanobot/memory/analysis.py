@@ -126,6 +126,13 @@ def content_words(words: list[str], language: str = "") -> list[str]:
     return [word for word in distinct if not is_stop_word(word, language)] or distinct
 
 
+def distinct_words(text: str, language: str = "") -> set[str]:
+    """Return the words of `text` without stop words, quickly for ASCII."""
+    if text.isascii():
+        return set(text.translate(_WORDS).split()) - _stop_words(language or ENGLISH)
+    return {word for word in words_of(text, language) if not is_stop_word(word, language)}
+
+
 def is_stop_word(word: str, language: str = "") -> bool:
     """Return True if a word of a question in `language` does not help to find anything."""
     return _fold(word) in _stop_words(language or ENGLISH)

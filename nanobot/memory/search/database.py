@@ -19,7 +19,7 @@ from loguru import logger
 
 from nanobot.bus.sqlite import is_damaged, open_cache, transaction
 
-VERSION = 1
+VERSION = 2
 STREAM_BITS = 28
 PLACES = 1 << STREAM_BITS  # a passage's id is its stream's number times this, plus its place
 TOOLS_FROM = PLACES // 2  # the first place of tool output, which is apart from the talk
@@ -31,7 +31,8 @@ NO_VECTOR = -1  # the `row` of a passage that can have none
 #   files were read, and `languages` are those of its passages, the latest first. A scope is a set
 #   of ranges of ids.
 # passage: the first message of a turn has a place divisible by TURN. `segment` is the id of the
-#   first passage of a stretch of conversation, 0 for tool output. A trigger deletes the dependent
+#   first passage of a stretch of conversation, 0 for tool output. `news` is 1 for a reply that says
+#   something new. A trigger deletes the dependent
 #   rows of a passage with it, and makes a purge pending. `row` is NULL until there is a vector.
 # vector: at the next purge, a row without a passage goes back to one of the same line (`hash`), or
 #   is deleted, so vectors outlast a conversation that is indexed again. Row numbers are never
@@ -47,7 +48,7 @@ CREATE TABLE IF NOT EXISTS passage (
     id INTEGER PRIMARY KEY, stream INTEGER NOT NULL, segment INTEGER NOT NULL,
     seq INTEGER NOT NULL, moment TEXT, role TEXT, asks INTEGER NOT NULL, hash INTEGER,
     first INTEGER, last INTEGER, original TEXT, speaker TEXT, origin TEXT, turn TEXT, place TEXT,
-    kept INTEGER NOT NULL DEFAULT 0,
+    kept INTEGER NOT NULL DEFAULT 0, news INTEGER NOT NULL DEFAULT 0,
     row INTEGER
 );
 CREATE INDEX IF NOT EXISTS passage_seq ON passage (stream, seq);

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -26,7 +27,7 @@ from loguru import logger
 from nanobot.bus.sqlite import storable, transaction
 from nanobot.clock import Clock
 from nanobot.errors import NanobotError, StorageError
-from nanobot.memory.analysis import language_of, prepare_text
+from nanobot.memory.analysis import distinct_words, language_of, prepare_text
 from nanobot.memory.history import NUMBER_LIMIT
 from nanobot.memory.search import Sources
 from nanobot.memory.search.database import PLACES, STREAM_BITS, TOOLS_FROM, TURN
@@ -54,6 +55,12 @@ PAUSE = timedelta(hours=1)
 SEGMENT_MOST = 60
 """Maximum turns of a segment."""
 
+_SHORTLY = 3
+_COMPARED = 1_000
+_LEAST_NEWS, _NEWS = 4, 0.5
+"""A reply says something new if so many of its content words, and this share of them, are not in
+the last messages of the person. Only the beginning of long texts is compared."""
+
 _BATCH = 256
 _TOGETHER, _SMALL = 1 << 20, 1 << 16
 """Bytes of the sessions that are read in one transaction, and of a file that is read at once."""
@@ -65,7 +72,8 @@ _NEW_STREAM = "INSERT INTO stream (source, scope, key) VALUES (?, ?, ?)"
 
 _PASSAGE = (
     "INSERT INTO passage (id, stream, segment, seq, moment, role, asks, hash, first, last,"
-    " original, speaker, origin, turn, place) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    " original, speaker, origin, turn, place, news)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
 
 
@@ -365,6 +373,7 @@ class IndexIngest:
                 passages.append((
                     id, stream, segment, entry.seq, entry.moment, entry.role, entry.asks,
                     entry.hash, entry.first, entry.last, original, speaker, *others,
+                    tail.is_news(entry, language),
                 ))  # fmt: skip
             languages = " ".join(dict.fromkeys(filter(None, (likely, *seen))))
             self._db.executemany(_PASSAGE, passages)
@@ -398,6 +407,20 @@ class _Tail:
         self._output = output or base + TOOLS_FROM
         last: tuple[int, int, str] = talk or (base, 0, "")
         self._talk, self._segment, self._moment = last
+        turn, known = self._talk - self._talk % TURN, list[str]()
+        for step in reversed(range(_SHORTLY)):
+            at = "SELECT text FROM passage_text WHERE id = ?"
+            known += [text for (text,) in db.execute(at, (turn - step * TURN,))]
+        self._said = deque(map(_compared, known), _SHORTLY)
+
+    def is_news(self, entry: IndexEntry, language: str) -> bool:
+        """Return True if a reply says something new."""
+        if entry.role == "user":
+            self._said.append(_compared(entry.text, language))
+        if entry.role != "assistant":
+            return False
+        words = _compared(entry.text, language)
+        return len(words.difference(*self._said)) >= max(_LEAST_NEWS, _NEWS * len(words))
 
     def next(self, entry: IndexEntry, apart: bool) -> tuple[int, int]:
         """Return the id and the segment of the next passage: the open segment, or a new one after a
@@ -414,6 +437,10 @@ class _Tail:
             if ends or self._talk - self._segment >= SEGMENT_MOST * TURN:
                 self._segment = self._talk
         return self._talk, self._segment
+
+
+def _compared(text: str, language: str = "") -> set[str]:
+    return distinct_words(text[:_COMPARED], language)
 
 
 def render_stamps(files: Files) -> str:

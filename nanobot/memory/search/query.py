@@ -35,6 +35,7 @@ from nanobot.memory.search.ranking import (
     parse,
     rank,
     reach,
+    reply_matches,
     turn_of,
 )
 from nanobot.memory.spelling import is_hidden, respell
@@ -159,11 +160,14 @@ class Search:
         passages."""
         words = self._rank_words(asked)
         known, own = self._load_segments(), matches(asked.question, words)
-        segments = known.scores(words)
+        segments, replies = known.scores(words), reply_matches(words)
+        best = own | replies
         if not asked.query.role:
-            own = known.select_promising(own, segments, _BEST)
-        found = self._load_candidates(heirs(own) | self._select_of_days(asked), asked)
-        return WordRanking(own.keys(), found, rank(asked.question, found, own, segments))
+            best = known.select_promising(best, segments, _BEST)
+        own = {id: score for id, score in own.items() if id in best}
+        found = self._load_candidates(heirs(best) | self._select_of_days(asked), asked)
+        ranked = rank(asked.question, found, own, segments, replies)
+        return WordRanking(own.keys(), found, ranked)
 
     def answer(
         self,
@@ -177,11 +181,14 @@ class Search:
         if asked.version != changes(self.db):
             asked, words = self.prepare(asked.query, asked.today), None
         query, (own, found, ranked) = asked.query, words or self.by_words(asked)
-        if meant := matches(asked.question, [scale_cosines(near, asked.streams)]):
+        likeness = [scale_cosines(near, asked.streams)]
+        if meant := matches(asked.question, likeness):
             new = reach(nlargest(_MEANT, meant, key=meant.__getitem__)) | set(map(turn_of, meant))
             new |= reach(own) | meant.keys()
             found = found | self._load_candidates(new - found.keys(), asked)
-            ranked = fuse(ranked, rank(asked.question, found, meant, {}, MEANING_FLOWS))
+            replies = reply_matches(likeness)
+            by_meaning = rank(asked.question, found, meant, {}, replies, MEANING_FLOWS)
+            ranked = fuse(ranked, by_meaning)
         if query.role:
             ranked = [item for item in ranked if found[item[0]].role == query.role]
         end = query.skip + max(query.limit, 0)
@@ -312,14 +319,13 @@ class Search:
     def _load_candidates(
         self, ids: Collection[int], asked: PreparedQuery
     ) -> dict[int, RankCandidate]:
-        """Return the ranking data of passages that pass the filter by date. If the question is
-        about the agent's words, it includes all replies in their turns."""
-        values, size = (set(map(turn_of, ids)), TURN) if asked.question.is_about_agent else (ids, 1)
+        """Return the ranking data of passages that pass the filter by date, with all replies in
+        their turns."""
         rows = self.db.execute(
-            "SELECT passage.id, segment, role, speaker, moment, asks, kept FROM json_each(?)"
+            "SELECT passage.id, segment, role, speaker, moment, asks, kept, news FROM json_each(?)"
             " CROSS JOIN passage ON passage.id >= value AND passage.id < value + ?"
             " WHERE moment >= ? AND moment < ?",
-            (json.dumps(sorted(values)), size, *_days(asked.query)),
+            (json.dumps(sorted(set(map(turn_of, ids)))), TURN, *_days(asked.query)),
         )
         return {row[0]: RankCandidate(*row) for row in rows}
 

@@ -18,6 +18,7 @@ from datetime import date, timedelta
 from itertools import chain
 from math import log
 from operator import itemgetter
+from types import MappingProxyType
 
 from msgspec import Struct
 
@@ -138,8 +139,10 @@ _ASKING_SHARES = ((-2, _BEFORE_PREVIOUS), (-1, _PREVIOUS), (1, _ANSWER), (2, _AF
 _SEGMENT = 1.5  # the words of a question are often spread over a segment
 _REPEATED = 0.1  # a reply that repeats its message displaces no other
 _FROM_REPLY = 0.3  # of a word that only a reply has counts for the message as well
-_TO_REPLY = 0.8  # of a person's score flows to the replies if the question is about the agent
+_TO_REPLY = 0.8  # of a message's score flows to replies that say something new
+_NEW_WORD = 1.25  # of a word that a reply has, but not its message
 _NOT_MEANT = 0.6  # replies, or a person's messages if the question is about the agent
+_NEWS = 0.8  # replies that say something new
 _SPEAKER, _KEPT = 1.6, 1.5
 _DAY, _SPAN, _AFTER = 5.0, 4.0, 2.5
 _ON_DAY = 0.15  # of the best score, for each message of a named day, even without a word
@@ -157,8 +160,8 @@ class RankCandidate(Struct, frozen=True, gc=False):
 
     Neighbours have the same `segment` and ids that differ by `TURN`. The replies to a message have
     the ids that follow its own. `moment` is ISO or empty, and begins with the civil day. `asks` is
-    0, `ASKS` or `ENDS_ASKING`. No score flows to and from tool output (role `tool`), which is apart
-    from the talk."""
+    0, `ASKS` or `ENDS_ASKING`. `news` is 1 for a reply that says something new. No score flows to
+    and from tool output (role `tool`), which is apart from the talk."""
 
     id: int
     segment: int
@@ -167,6 +170,7 @@ class RankCandidate(Struct, frozen=True, gc=False):
     moment: str = ""
     asks: int = 0
     kept: int = 0
+    news: int = 0
 
 
 def turn_of(id: int) -> int:
@@ -209,26 +213,39 @@ def matches(question: ParsedQuestion, words: Iterable[Mapping[int, float]]) -> d
     return own
 
 
+def reply_matches(words: Iterable[Mapping[int, float]]) -> dict[int, float]:
+    """Return the bm25 of the replies with any word, as for messages of their own."""
+    own = defaultdict[int, float](float)
+    for holding in words:
+        for id, score in holding.items():
+            if id % TURN:
+                own[id] += score if turn_of(id) in holding else _NEW_WORD * score
+    return own
+
+
 def rank(
     question: ParsedQuestion,
     candidates: Mapping[int, RankCandidate],
     own: Mapping[int, float],
     segments: Mapping[int, float],
+    replies: Mapping[int, float] = MappingProxyType({}),
     flows: float = 1.0,
 ) -> Ranking:
     """Rank the `candidates` with any score.
 
-    `own` is the result of `matches`, `segments` has the bm25 of whole segments, and `flows` is the
-    share of the flow to neighbours."""
+    `own` is the result of `matches`, `replies` that of `reply_matches`, `segments` has the bm25 of
+    whole segments, and `flows` is the share of the flow to neighbours."""
     flowed, is_about_agent = spread_scores(candidates, own, flows), question.is_about_agent
     add_days(question, candidates, flowed)
     scored = []
     for id, here in candidates.items():
         score = flowed.get(id, 0.0)
-        if is_about_agent and id % TURN:
+        counts = id % TURN == 0 or is_about_agent or here.news
+        if id % TURN and counts:
+            score = score if is_about_agent else replies.get(id, 0.0)
             score += _TO_REPLY * flowed.get(turn_of(id), 0.0)
         if score:
-            if is_about_agent or id % TURN == 0:  # the segment adds nothing to a reply
+            if counts:  # the segment adds nothing to another reply
                 score += _SEGMENT * segments.get(here.segment, 0.0)
             scored.append((id, score * compute_factor(question, here)))
     return sort_best_first(scored)
@@ -282,7 +299,7 @@ def compute_factor(question: ParsedQuestion, candidate: RankCandidate) -> float:
     if candidate.role == "tool":
         factor *= _TOOL
     elif candidate.role == ("user" if question.is_about_agent else "assistant"):
-        factor *= _NOT_MEANT
+        factor *= _NEWS if candidate.news else _NOT_MEANT
     return factor * time_factor(question.spans, candidate.moment)
 
 

@@ -67,6 +67,20 @@ def test_in_the_shape_of_a_chat_a_reply_follows_each_message_and_is_no_evidence(
     assert [question.evidence for question in chat.questions] == [{3}, {5}]
 
 
+def test_half_of_the_evidence_can_be_said_by_the_agent(tmp_path: Path) -> None:
+    path = tmp_path / "sample.json"
+    path.write_text(json.dumps(SAMPLE))
+    (conversation,) = conversations(path)
+    chat = add_replies(conversation, "replies")
+    texts = {message.seq: message for message in chat.messages}
+    assert list(texts) == list(range(1, len(texts) + 1))
+    said = [texts[seq] for question in chat.questions for seq in question.evidence]
+    assert [one.content for one in said] == ["Oscar! [image: a cat]", "I went sailing."]
+    for reply in (one for one in said if one.role == "assistant"):
+        assert texts[reply.seq - 1].role == "user"
+    assert chat == add_replies(conversation, "replies")
+
+
 @pytest.mark.parametrize("content", ["{}", "[{}]", "no"])
 def test_a_file_in_another_format_is_refused(tmp_path: Path, content: str) -> None:
     path = tmp_path / "sample.json"

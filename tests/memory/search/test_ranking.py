@@ -20,6 +20,7 @@ from nanobot.memory.search.ranking import (
     parse,
     rank,
     reach,
+    reply_matches,
     turn_of,
 )
 
@@ -75,6 +76,18 @@ def test_what_only_a_reply_says_is_found_in_it_and_by_its_message() -> None:
     reply = RankCandidate(3 * A + 1, A, "assistant")
     ranked = rank(PLAIN, talk(9, reply), own, {})
     assert order(ranked)[:2] == [3 * A + 1, 3 * A]
+
+
+def test_a_reply_that_says_something_new_has_a_place_of_its_own() -> None:
+    words = [{3 * A: 4.0, 3 * A + 1: 4.0}, {3 * A + 1: 6.0}]
+    plain, news = (RankCandidate(3 * A + 1, A, "assistant", news=news) for news in (0, 1))
+    ranked = [
+        rank(PLAIN, talk(6, reply), matches(PLAIN, words), {A: 2.0}, reply_matches(words))
+        for reply in (plain, news)
+    ]
+    assert [order(one)[0] for one in ranked] == [3 * A, 3 * A + 1]
+    others = [[item for item in one if item[0] % A == 0] for one in ranked]
+    assert others[0] == others[1]  # the messages keep their scores
 
 
 def test_what_answers_a_question_of_the_agent_follows_it() -> None:
