@@ -123,6 +123,14 @@ async def start_configured(
         yield gateway
 
 
+@contextlib.asynccontextmanager
+async def start_with_one_model(home: Path, model: Provider, clock: Clock) -> AsyncIterator[Gateway]:
+    """Run a gateway on a home with a `config.yaml`. The model also consolidates and dreams."""
+    gateway = Gateway(load_settings(home, _QUICK), clock=clock, provider=model, chores=False)
+    async with _living(gateway):
+        yield gateway
+
+
 def configure(home: Path, telegram: FakeTelegram, settings: Mapping[str, object]) -> None:
     """Write the `config.yaml` of `talking`."""
     write_config(home, _leading_to(telegram, settings))
