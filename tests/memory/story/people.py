@@ -41,7 +41,7 @@ def answer(prompt: Prompt) -> Reply:
         return says('{"edits": []}')
     if "## Conversation to Process" in asked:
         known = asked.partition("Long-term Memory\n")[2].partition("\n\n## Conv")[0]
-        said = re.findall(r"(?m)^\[.{16}\] USER: (?:\[[^]]*\]\s*)?(.*)$", asked)
+        said = re.findall(r"(?m)^\[.{16}\] USER: (?:\[[^]]*\]\s*)*(.*)$", asked)
         return calls("save_memory", history_entry=" ".join(said), memory_update=known)
     newest = prompt.messages[-1]
     text = re.sub(r"\A\[from \w+\]\n", "", without_header(newest.text))
@@ -134,9 +134,10 @@ class Story:
         answer = ""
         for text in texts:
             self.clock.jump(60)
-            mention = f"@{self.telegram.username} " if chat else ""
+            name = f"@{self.telegram.username}" if chat else ""
             self._begun[chat or person] += text == "/new"
-            question = self.telegram.say(mention + text, user=person, chat=chat or None)
+            said = f"{text}{name}" if text[0] == "/" else f"{name} {text}".strip()
+            question = self.telegram.say(said, user=person, chat=chat or None)
             answer = (await self.telegram.answer_to(question, chat or person)).text
         return answer
 
@@ -176,6 +177,12 @@ class Story:
         file = self.home / "workspace" / SCOPES[chat] / path
         text = file.read_text() if file.exists() else ""
         return [match[1] for line in text.splitlines() if (match := _LEARNED.fullmatch(line))]
+
+    def read_memory(self, chat: int) -> str:
+        """Return all text in a memory's files, also notes and history."""
+        folder = self.home / "workspace" / SCOPES[chat]
+        files = [folder / "USER.md", *(folder / "memory").rglob("*")]
+        return "\n".join(path.read_text() for path in files if path.is_file())
 
     def _note(self, prompt: Prompt) -> Reply:
         self.prompts.append(prompt)
