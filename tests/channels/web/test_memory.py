@@ -69,6 +69,27 @@ async def test_a_person_sees_and_changes_their_own_memory_and_no_other(tmp_path:
         assert (done["by"], done["scope"]) == ("web:telegram:7", "people/telegram_7")
 
 
+async def test_a_retired_fact_shows_what_replaced_it_and_a_restore_brings_no_dropped_one_back(
+    tmp_path: Path,
+) -> None:
+    line = "- [2026-11-20] (from tool:web_fetch) -> MEMORY.md: - Tom works at the bakery\n"
+    old = "  instead of: - Tom works at the harbour\n"
+    _remember(tmp_path, waiting=WAITING + line + old)
+    async with serving(tmp_path) as web, web.visit() as visit:
+        await web.ask("memory.accept", numbers=[3])
+        await web.ask("memory.drop", numbers=[1])
+        fact = await _fact(web, "harbour")
+        assert fact["path"] == "memory/retired.md"
+        text = (await visit.get(f"/memory/fact?id={fact['id']}"))[1]
+        assert "This version retired it, replaced by: Tom works at the bakery." in text
+        await web.ask("memory.restore", to=1)
+        waiting = (await web.ask("memory.pending"))["pending"]
+        assert [one["line"] for one in waiting] == [
+            "The baker is closed on Mondays", "- Tom works at the bakery"
+        ]  # fmt: skip
+        assert "harbour" in (await _fact(web, "harbour"))["text"]
+
+
 async def test_notes_and_history_are_shown(tmp_path: Path) -> None:
     folder = _remember(tmp_path).parent
     (folder / "2026-11-20.md").write_text("# 2026-11-20\n\n- 10:00 the key is under the mat\n")
