@@ -35,7 +35,7 @@ from nanobot.memory.daywords import (
 )
 from nanobot.memory.languages import ENGLISH
 
-_CERTAIN = 6
+_CERTAIN = 5
 """Letters that name days even in a language that the question is hardly in."""
 
 _RECENT = 15
@@ -48,7 +48,8 @@ _BUDDHIST = 543
 """Years that the Thai calendar is ahead."""
 
 # Dates in figures. One without a year needs a word before it, from this field of the languages.
-_ALONE, _END = r"(?<![\w.,/:+-])", r"(?![\w/:-]|[.,]\d)"
+_ALONE = r"(?<![\w.,/:+])(?<!(?<![\u05d0-\u05ea])-)"  # Hebrew has a hyphen before figures
+_END = r"(?![\w/:-]|[.,]\d)"
 _FIGURES = {
     rf"{_ALONE}(?P<y>(?:19|20)\d\d)(?P<s>[-./])(?P<m>\d\d?)(?P=s)(?P<d>\d\d?)(?!\d|[./:-]\d)": "",
     rf"{_ALONE}(?P<a>\d\d?)(?P<s>[-/]|\. ?)(?P<b>\d\d?)(?P=s)(?P<y>(?:19|20)\d\d|\d\d){_END}": "",

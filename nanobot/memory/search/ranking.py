@@ -77,7 +77,7 @@ def parse(
     that time. Both rules were measured."""
     text = text[:_LONGEST]
     language = language_of(text, next(iter(languages), ""))
-    days, rest, dates = find_days(text, today, language, languages)
+    days, rest, dates = find_days(text, today, languages)
     words = [*words_of(rest, language), *join_codes(rest), *join_apart(rest)]
     content = content_words(words, language)
     asked = find_names(words, names, language)
@@ -99,12 +99,13 @@ def are_idle(words: Sequence[str], language: str) -> bool:
     return all(is_stop_word(word, language) for word in words)
 
 
-def find_days(text: str, today: date, language: str, languages: Sequence[str]) -> ReadDays:
+def find_days(text: str, today: date, languages: Sequence[str]) -> ReadDays:
     """Return the days that a question names, and the dates as phrases, which messages may have as
-    well. If no passage is in the guessed `language`, it may be another one."""
-    spoken = (language,) if language in languages else (language, *languages)
+    well. The question may be in any of the `languages`, if it shows none of them."""
+    shown = language_of(text)
+    spoken = (shown,) if shown in languages else (shown, *languages)
     days = read_days(text, today, spoken)
-    return days._replace(dates=tuple(" ".join(words_of(one, language)) for one in days.dates))
+    return days._replace(dates=tuple(" ".join(words_of(one, shown)) for one in days.dates))
 
 
 def find_names(
