@@ -173,7 +173,7 @@ class Visit:
             body = answer.read()
             packed = answer.headers.get("Content-Encoding") == "gzip"
             text = gzip.decompress(body) if packed else body
-            return text.decode(), head + len(body)
+            return text.decode(errors="replace"), head + len(body)  # or a picture
         lines, first = list[bytes](), b"data: " if "?" in path else b"retry: "
         while not lines or not lines[-1].startswith(first):
             lines.append(answer.readline())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import re
 import sysconfig
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -30,6 +31,8 @@ from tests.doubles.telegram import FakeTelegram
 sysconfig.get_path = cache(sysconfig.get_path)  # type: ignore[assignment]
 """For each sink of the log loguru asks for 36 folders, which was a quarter of a gateway's start."""
 
+PICTURES = os.environ.pop("NANOBOT_PICTURES", "")
+"""A folder for pictures of journeys. The variable is no setting, so no nanobot may see it."""
 PATIENCE = 180.0
 """Real seconds after which a hanging test fails."""
 

@@ -167,9 +167,12 @@ class Call:
             raise error.redact_for(is_owner=self.visitor.is_owner) from error
         return data if isinstance(data, dict) else {"value": data}
 
-    async def titles(self, records: Iterable[Mapping[str, Any]]) -> Mapping[str, str]:
-        """Return a title for each `session` of the records, or its key if it has none."""
-        keys = [one["session"] for one in records]
+    async def titles(
+        self, records: Iterable[Mapping[str, Any]], field: str = "session"
+    ) -> Mapping[str, str]:
+        """Return a title for each conversation in a field of the records, or its key if it has
+        none."""
+        keys = [one[field] for one in records]
         found = (await self.ask("conversations.titles", keys=keys))["titles"]
         return {key: found.get(key, key) for key in keys}
 

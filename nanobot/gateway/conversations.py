@@ -169,7 +169,8 @@ class Conversations:
     def titles(self, arguments: Mapping[str, object]) -> dict[str, object]:
         """Return the titles of the conversations `keys` that have one, by key."""
         keys = arguments.get("keys")
-        wanted = {one for one in keys if isinstance(one, str)} if isinstance(keys, list) else set()
+        keys = keys if isinstance(keys, list) else []
+        wanted = {one for one in keys if isinstance(one, str) and one}
         found = self._sessions.titles(wanted, within=_AGE_SECONDS)
         return {"titles": {key: title for key, title in found.items() if title}}
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -24,6 +23,7 @@ from tests.doubles.openai.answers import Answer
 from tests.doubles.openai.faults import Paused, Stall
 from tests.doubles.openai.server import FakeOpenAI
 from tests.screen import PATIENCE, ChatScreen, chat_screen
+from tests.support import PICTURES
 
 pytestmark = [pytest.mark.process, pytest.mark.parametrize("columns", [80, 40])]
 
@@ -103,9 +103,9 @@ class Journey:
         width = screen.screen.columns
         assert all(len(line) <= width for line in screen.text.split("\n"))
         self._pictures += 1
-        if folder := os.environ.get("NANOBOT_PICTURES"):
+        if PICTURES:
             drawn = screen.draw(self.name, name=f"j{self._pictures}")
-            Path(folder, f"{self.name}-{self.columns}-{self._pictures}.svg").write_text(drawn)
+            Path(PICTURES, f"{self.name}-{self.columns}-{self._pictures}.svg").write_text(drawn)
 
     @property
     def stored(self) -> list[Message]:

@@ -51,7 +51,8 @@ async def answer_question(call: Call) -> web.StreamResponse:
 
 async def show_approvals(call: Call) -> web.StreamResponse:
     found = await call.ask("approvals.list")
-    return call.page("approvals.html", "Approvals", **found)
+    titles = await call.titles(found["approvals"])
+    return call.page("approvals.html", "Approvals", titles=titles, **found)
 
 
 async def revoke_approval(call: Call) -> web.StreamResponse:

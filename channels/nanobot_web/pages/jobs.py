@@ -30,6 +30,7 @@ async def show_jobs(call: Call) -> web.StreamResponse:
         jobs=[{**job, "result": await _last_result(call, job)} for job in scheduled["jobs"]],
         trouble=scheduled["trouble"],
         chats=scheduled["chats"],
+        titles=await call.titles(scheduled["jobs"], "chat"),
         helpers=await call.ask("helpers.list"),
         heartbeat=await call.ask("heartbeat.show"),
     )

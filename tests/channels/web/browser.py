@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import AsyncIterator
 from importlib.resources import files
 from typing import Literal
@@ -13,6 +12,7 @@ from weakref import WeakKeyDictionary
 from playwright.async_api import Browser, BrowserContext, Locator, Page, ViewportSize, expect
 
 from tests.channels.web.support import Served
+from tests.support import PICTURES
 
 DESKTOP, PHONE = ViewportSize(width=1280, height=800), ViewportSize(width=390, height=844)
 Scheme = Literal["light", "dark"]
@@ -115,8 +115,8 @@ async def violations(page: Page) -> list[str]:
 async def look(page: Page, name: str) -> None:
     """Check what holds for every view: accessibility, the size of its targets, and its width. Leave
     a picture in the folder `NANOBOT_PICTURES`, if it is set."""
-    if folder := os.environ.get("NANOBOT_PICTURES"):
-        await page.screenshot(path=f"{folder}/{name}.png")
+    if PICTURES:
+        await page.screenshot(path=f"{PICTURES}/{name}.png")
     assert await violations(page) == [], name
     small = await page.evaluate(_SMALL)
     assert small == [], (name, small)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +12,8 @@ from playwright.async_api import Browser, Page, expect
 
 from nanobot.providers.port import CallOptions, Prompt, Reply, TextSink
 from nanobot.testing.model import ScriptedModel, calls, says, together
-from tests.channels.web.browser import DESKTOP, PHONE, begin_chat, browse, violations, write
+from tests.channels.web.browser import DESKTOP, PHONE, begin_chat, browse, look, violations, write
+from tests.channels.web.keyboard import KeyboardUser
 from tests.channels.web.support import free_port, kill_at_the_end, serving
 from tests.doubles.slow import SlowServer
 from tests.support import Gate, Probe
@@ -56,8 +56,6 @@ _WATCH = """() => {
     }).observe({type: "layout-shift"});
 }"""
 """Look for raw Markdown in every frame, and for moves of what is shown."""
-SHOTS = os.environ.get("SHOTS")
-"""A folder for pictures to look at."""
 _PLACE = """() => {
     const words = [...document.querySelectorAll(".assistant .words")].at(-1);
     return words.lastElementChild.getBoundingClientRect().y
@@ -113,11 +111,8 @@ async def test_an_answer_streams_formatted_and_nothing_moves_at_its_end(
             await expect(one.locator("#now .code .k").first).to_have_text("def")
             await expect(one.locator("#below")).to_be_hidden()  # it followed to the end
             await expect(one.locator("#now .mine .words")).to_be_in_viewport()  # the question
-            assert await violations(one) == []
+            await look(one, f"stream-{'phone' if one is phone else 'desktop'}")
             await one.evaluate("window.seen.shift = 0")
-        if SHOTS:
-            await page.screenshot(path=f"{SHOTS}/stream.png")
-            await phone.screenshot(path=f"{SHOTS}/stream-phone.png")
         places = [await one.evaluate(_PLACE) for one in (page, phone)]
         drafts = [await _html(one) for one in (page, phone)]
         gate.opened.set()
@@ -162,17 +157,16 @@ async def test_a_stopped_answer_stays_and_is_continued(tmp_path: Path, browser: 
         await begin_chat(page)
         await write(page, "go")
         await expect(page.locator("#now .words strong")).to_have_text("was")
-        await page.get_by_role("button", name="Stop").click()
+        await KeyboardUser(page).button("Stop")
         stopped = page.locator(".item.assistant").last
         await expect(stopped).to_contain_text("stopped")
-        if SHOTS:
-            await page.screenshot(path=f"{SHOTS}/stopped.png")
+        await look(page, "stopped")
         await expect(stopped.locator("strong")).to_have_text("was")
         await expect(page.locator(".mine .words")).to_have_text(["go"])
         await expect(page.locator(".item.extra")).to_have_count(0)  # the mark is enough
         await expect(page.locator("#now > :not(#status)")).to_have_count(0)
         assert await violations(page) == []
-        await page.get_by_role("button", name="Continue").click()
+        await KeyboardUser(page).button("Continue")
         await expect(page.locator(".item.assistant").last).to_contain_text("It goes on.")
         await expect(page.locator(".mine .words").last).to_have_text("go on")
         await expect(page.get_by_role("button", name="Continue")).to_be_hidden()
@@ -235,6 +229,7 @@ async def test_after_a_kill_in_a_stream_every_page_shows_the_question_once_and_i
                 await expect(page.locator("#connection")).to_be_empty()
                 await expect(page.locator("#now .assistant .words")).to_have_text("Let me see")
                 await expect(page.locator(".mine .words")).to_have_text(["go", "and then?"])
+            await look(pages[2], "killed-phone")
         await _expect_lost(pages)
         async with kill_at_the_end(tmp_path, port, config):
             for page in pages:

@@ -12,7 +12,7 @@ from playwright.async_api import Browser, Page, expect
 
 from nanobot.providers.port import Prompt, Reply
 from nanobot.testing.model import ScriptedModel, calls, says, together
-from tests.channels.web.browser import DESKTOP, PHONE, begin_chat, browse, write
+from tests.channels.web.browser import DESKTOP, PHONE, begin_chat, browse, look, write
 from tests.channels.web.page_kit import Switch
 from tests.channels.web.support import serving
 from tests.support import Gate, Probe
@@ -85,6 +85,8 @@ async def test_two_tabs_and_a_phone_show_the_same_at_each_moment(
         await _same(pages, "Yes: and then?")
         await write(second, "light")
         await _same(pages, "Switch the light")
+        for number, page in enumerate(pages):
+            await look(page, f"together-{number}")
         await phone.locator("[data-answer=once]").click()
         await _same(pages, "done")
         await write(second, "/help")
