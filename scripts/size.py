@@ -65,11 +65,11 @@ ROOMS = (
     Room("nanobot_api", 2_475, 1_900, ("channels/nanobot_api",)),
     Room("nanobot_cli", 3_600, 1_500, ("channels/nanobot_cli",)),
     Room("nanobot_telegram", 3_800, 3_600, ("channels/nanobot_telegram",)),
-    Room("nanobot_web", 4_350, 3_000, ("channels/nanobot_web",)),
+    Room("nanobot_web", 4_600, 3_000, ("channels/nanobot_web",)),
     Room("nanobot_whatsapp", 4_800, 4_400, ("channels/nanobot_whatsapp",)),
 )
 KERNEL = ("agent", "bus", "session", "channel", "providers")
-PRODUCT = Room("product", 99_900, 78_000)
+PRODUCT = Room("product", 101_200, 78_000)
 KERNEL_BUDGET = Room("kernel", 21_750, 14_500)
 BRIDGE = Room("bridge/src", 3_475, 3_500, ("channels/nanobot_whatsapp/bridge/src",))
 MOST_FILES = 412  # days in search, formulas and settings by task on the page
