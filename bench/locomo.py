@@ -19,10 +19,12 @@ In a chat with an agent every second message is the agent's. `--shape` adds a re
 message: `short` a few words ("Okay, noted."), `echo` most of the message again ("You said that …").
 The evidence is still the people's messages. `replies` lets the agent say half of the evidence, by a
 checksum of its text: as the reply to the message before, or to "Go on." after another reply or a
-pause.
+pause. Hits that are not messages don't count. With `--facts`, the memory has an entry for each
+session, as consolidation writes it, with the summary and the observations in the file as key facts,
+but not with the turns that these name.
 
     python bench/locomo.py [--data FILE] [--shape none|short|echo|replies|all]
-        [--embeddings] [--json]
+        [--facts] [--embeddings] [--json]
 
 The exit code is 0 also without a file, which is reported, and 2 for a file in another format."""
 
@@ -35,7 +37,7 @@ import re
 import sqlite3
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -52,6 +54,8 @@ from msgspec.structs import replace
 
 from nanobot.clock import SystemClock
 from nanobot.memory.analysis import content_words
+from nanobot.memory.history import HistoryEntry
+from nanobot.memory.history import encode as encode_entry
 from nanobot.memory.search import Query, Sources
 from nanobot.memory.search.index import MemoryIndex
 from nanobot.memory.search.tool import SearchArguments, SearchMemory
@@ -66,6 +70,7 @@ DEFAULT = Path("../shared/data/locomo-dev5.json")
 DEPTHS = (5, 10, 20, 50)
 OVERALL = (1, 2, 3, 4)
 KEY = "locomo:conversation"
+MEMORY, HISTORY = "workspace/memory", "workspace/memory/history.jsonl"
 _EVIDENCE = re.compile(r"D(\d+):(\d+)")
 _WORD = re.compile(r"[^\W_]+")
 _VISIBLE = 200
@@ -92,11 +97,34 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
+class Stretch:
+    """The record of a session: its first and last message, a summary, and facts."""
+
+    first: int
+    last: int
+    summary: str
+    facts: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Conversation:
-    """Messages numbered from 1, and the questions about them."""
+    """Messages numbered from 1, the questions about them, and the records of the sessions."""
 
     messages: tuple[Message, ...]
     questions: tuple[Question, ...]
+    stretches: tuple[Stretch, ...] = ()
+
+    def renumber(self, messages: Iterable[Message], seqs: Mapping[int, int]) -> Conversation:
+        """Return a conversation with these messages. `seqs` has the new number of each message."""
+        questions = (
+            Question(one.text, one.category, frozenset(map(seqs.__getitem__, one.evidence)))
+            for one in self.questions
+        )
+        stretches = (
+            Stretch(seqs[one.first], seqs[one.last], one.summary, one.facts)
+            for one in self.stretches
+        )
+        return Conversation(tuple(messages), tuple(questions), tuple(stretches))
 
 
 Ranked = list[int]
@@ -128,7 +156,7 @@ def _conversation(sample: dict[str, dict[str, object] | list[dict[str, object]]]
     talk, asked = sample["conversation"], sample["qa"]
     if not isinstance(talk, dict) or not isinstance(asked, list):
         raise TypeError("a conversation is an object, its questions are a list")
-    messages: list[Message] = []
+    messages, stretches = list[Message](), list[Stretch]()
     seqs: dict[tuple[int, int], int] = {}
     sessions = (re.fullmatch(r"session_(\d+)", name) for name in talk)
     for number in sorted(int(found[1]) for found in sessions if found):
@@ -137,6 +165,7 @@ def _conversation(sample: dict[str, dict[str, object] | list[dict[str, object]]]
         turns = talk[f"session_{number}"]
         if not isinstance(turns, list):
             raise TypeError("a session is a list of turns")
+        first = len(messages) + 1
         for at, turn in enumerate(turns):
             text = str(turn["text"])
             if caption := turn.get("blip_caption"):
@@ -145,6 +174,8 @@ def _conversation(sample: dict[str, dict[str, object] | list[dict[str, object]]]
             seq = len(messages) + 1
             messages.append(Message("user", text, moment, seq, name=str(turn["speaker"])))
             seqs[_turn(str(turn["dia_id"]))[0]] = seq
+        summary, facts = _recorded(sample, number)
+        stretches.append(Stretch(first, len(messages), summary, facts))
     questions = []
     for item in asked:
         named = _turn(" ".join(map(str, item.get("evidence") or [])))  # type: ignore[call-overload]
@@ -152,7 +183,16 @@ def _conversation(sample: dict[str, dict[str, object] | list[dict[str, object]]]
         if evidence:
             category = int(str(item["category"]))
             questions.append(Question(str(item["question"]), category, evidence))
-    return Conversation(tuple(messages), tuple(questions))
+    return Conversation(tuple(messages), tuple(questions), tuple(stretches))
+
+
+def _recorded(sample: Mapping[str, object], number: int) -> tuple[str, tuple[str, ...]]:
+    """Return the summary and the facts that the file has for a session, if any."""
+    summaries, observed = sample.get("session_summary"), sample.get("observation")
+    summary = summaries.get(f"session_{number}_summary") if isinstance(summaries, dict) else None
+    people = observed.get(f"session_{number}_observation") if isinstance(observed, dict) else None
+    facts = (fact for of_one in (people or {}).values() for fact, *_ in of_one)
+    return str(summary or ""), tuple(map(str, facts))
 
 
 def _turn(text: str) -> list[tuple[int, int]]:
@@ -173,11 +213,9 @@ def add_replies(conversation: Conversation, shape: str) -> Conversation:
         moment = said.timestamp + timedelta(seconds=10)
         messages.append(replace(said, seq=2 * place + 1))
         messages.append(Message("assistant", reply, moment, 2 * place + 2))
-    questions = (
-        Question(one.text, one.category, frozenset(2 * seq - 1 for seq in one.evidence))
-        for one in conversation.questions
+    return conversation.renumber(
+        messages, {one.seq: 2 * one.seq - 1 for one in conversation.messages}
     )
-    return Conversation(tuple(messages), tuple(questions))
 
 
 def _as_replies(conversation: Conversation) -> Conversation:
@@ -196,11 +234,7 @@ def _as_replies(conversation: Conversation) -> Conversation:
         seqs[said.seq] = seq = len(messages) + 1
         reply = Message("assistant", text, moment, seq)
         messages.append(reply if is_reply else replace(said, seq=seq))
-    questions = (
-        Question(one.text, one.category, frozenset(map(seqs.__getitem__, one.evidence)))
-        for one in conversation.questions
-    )
-    return Conversation(tuple(messages), tuple(questions))
+    return conversation.renumber(messages, seqs)
 
 
 def _echo(text: str) -> str:
@@ -209,14 +243,23 @@ def _echo(text: str) -> str:
     return " ".join(_YOU.get(word.lower(), word) for word in words[: max(12, len(words) * 3 // 4)])
 
 
-def write_home(home: Path, conversation: Conversation) -> None:
-    """Write the session file of a conversation."""
+def write_home(home: Path, conversation: Conversation, *, has_facts: bool = False) -> None:
+    """Write the session file of a conversation, and with `has_facts` its history."""
     folder = home / "sessions"
     folder.mkdir(parents=True)
     first, last = conversation.messages[0].timestamp, conversation.messages[-1].timestamp
     with (folder / f"{stem_of(KEY)}{SUFFIX}").open("w") as file:
         file.write(encode(Metadata(KEY, first, last, first_seq=1)))
         file.writelines(encode(message) for message in conversation.messages)
+    (home / MEMORY).mkdir(parents=True)
+    with (home / HISTORY).open("wb") as lines:
+        for cursor, one in enumerate(conversation.stretches if has_facts else (), 1):
+            when = conversation.messages[one.last - 1].timestamp
+            assert when is not None
+            entry = HistoryEntry(
+                cursor, when, "consolidation", KEY, one.first, one.last, one.summary, one.facts
+            )
+            lines.write(encode_entry(entry))
 
 
 @asynccontextmanager
@@ -228,7 +271,9 @@ async def open_filled_index(
     end = conversation.messages[-1].timestamp
     assert end is not None
     sources = Sources(
-        SessionCatalogue(home / "sessions", FakeClock()), scope_of=lambda key, metadata: "owner"
+        SessionCatalogue(home / "sessions", FakeClock()),
+        scope_of=lambda key, metadata: "owner",
+        memories=lambda: [("owner", home / MEMORY)],
     )
     worker = VectorWorker(SystemClock())
     embedder = LocalEmbedder(worker) if by_meaning else None
@@ -248,7 +293,7 @@ async def by_index(home: Path, conversation: Conversation, by_meaning: bool) -> 
     async with open_filled_index(home, conversation, by_meaning) as index:
         tool = SearchMemory(index, lambda scope: (scope,))
         for question in conversation.questions:
-            query = Query(question.text, ("owner",), limit=max(DEPTHS))
+            query = Query(question.text, ("owner",), source="message", limit=max(DEPTHS))
             result = await index.search(query)
             shown = await tool(SearchArguments(query=question.text), caller)
             texts = [conversation.messages[seq - 1].content for seq in question.evidence]
@@ -324,7 +369,9 @@ def by_category(answers: Sequence[Answer]) -> Figures:
             if group}  # fmt: skip
 
 
-def measure(samples: Sequence[Conversation], by_meaning: bool = False) -> dict[str, Figures]:
+def measure(
+    samples: Sequence[Conversation], by_meaning: bool = False, *, has_facts: bool = False
+) -> dict[str, Figures]:
     """Return all figures by search method.
 
     The index's are also by conversation, for categories 1 to 4, so that parameters can be
@@ -333,7 +380,7 @@ def measure(samples: Sequence[Conversation], by_meaning: bool = False) -> dict[s
     each: Figures = {}
     for number, sample in enumerate(samples, 1):
         with tempfile.TemporaryDirectory() as folder:
-            write_home(Path(folder), sample)
+            write_home(Path(folder), sample, has_facts=has_facts)
             answers = asyncio.run(by_index(Path(folder), sample, by_meaning))
         ways["index"] += answers
         ways["grep"] += map(Answer, sample.questions, by_grep(sample))
@@ -360,6 +407,7 @@ def main() -> int:
     parser.add_argument("--data", type=Path, default=DEFAULT, help="a file in LoCoMo's format")
     parser.add_argument("--shape", choices=(*SHAPES, "all"), default="none")
     parser.add_argument("--embeddings", action="store_true", help="with the extra's local model")
+    parser.add_argument("--facts", action="store_true", help="with the sessions' recorded facts")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     options = parser.parse_args()
     if not options.data.exists():
@@ -372,7 +420,11 @@ def main() -> int:
         return 2
     shapes = SHAPES if options.shape == "all" else (options.shape,)
     by_shape = {
-        shape: measure([add_replies(sample, shape) for sample in samples], options.embeddings)
+        shape: measure(
+            [add_replies(sample, shape) for sample in samples],
+            options.embeddings,
+            has_facts=options.facts,
+        )
         for shape in shapes
     }
     results = by_shape[shapes[0]]

@@ -19,7 +19,7 @@ from loguru import logger
 
 from nanobot.bus.sqlite import is_damaged, open_cache, transaction
 
-VERSION = 2
+VERSION = 3
 STREAM_BITS = 28
 PLACES = 1 << STREAM_BITS  # a passage's id is its stream's number times this, plus its place
 TOOLS_FROM = PLACES // 2  # the first place of tool output, which is apart from the talk
@@ -34,6 +34,8 @@ NO_VECTOR = -1  # the `row` of a passage that can have none
 #   first passage of a stretch of conversation, 0 for tool output. `news` is 1 for a reply that says
 #   something new. A trigger deletes the dependent
 #   rows of a passage with it, and makes a purge pending. `row` is NULL until there is a vector.
+# lent: words of a fact (in `words`, with this id) that the history entry `passage` lends to the
+#   message `seq` of its conversation.
 # vector: at the next purge, a row without a passage goes back to one of the same line (`hash`), or
 #   is deleted, so vectors outlast a conversation that is indexed again. Row numbers are never
 #   reused, and `origin` differs in each database: from these the worker knows which it has read.
@@ -57,6 +59,8 @@ CREATE INDEX IF NOT EXISTS passage_moment ON passage (moment);
 CREATE VIRTUAL TABLE IF NOT EXISTS words USING fts5 (
     text, tokenize = "porter unicode61 remove_diacritics 2 categories 'L* N* M* Co So'"
 );
+CREATE TABLE IF NOT EXISTS lent (id INTEGER PRIMARY KEY, passage INTEGER, seq INTEGER);
+CREATE INDEX IF NOT EXISTS lent_passage ON lent (passage);
 CREATE VIEW IF NOT EXISTS passage_text AS
     SELECT passage.*, coalesce(original, words.text) AS text
     FROM passage JOIN words ON words.rowid = passage.id;
@@ -72,6 +76,8 @@ INSERT OR IGNORE INTO setting VALUES ('origin', hex(randomblob(8)));
 
 CREATE TRIGGER IF NOT EXISTS passage_removed AFTER DELETE ON passage BEGIN
     DELETE FROM words WHERE rowid = old.id;
+    DELETE FROM words WHERE rowid IN (SELECT id FROM lent WHERE passage = old.id);
+    DELETE FROM lent WHERE passage = old.id;
     INSERT OR REPLACE INTO setting VALUES ('purge', '');
 END;
 CREATE TRIGGER IF NOT EXISTS stream_removed BEFORE DELETE ON stream BEGIN

@@ -31,6 +31,7 @@ from nanobot.memory.analysis import distinct_words, language_of, prepare_text
 from nanobot.memory.history import NUMBER_LIMIT
 from nanobot.memory.search import Sources
 from nanobot.memory.search.database import PLACES, STREAM_BITS, TOOLS_FROM, TURN
+from nanobot.memory.search.lending import store_lent
 from nanobot.memory.search.passages import (
     Files,
     IndexEntry,
@@ -378,6 +379,7 @@ class IndexIngest:
             languages = " ".join(dict.fromkeys(filter(None, (likely, *seen))))
             self._db.executemany(_PASSAGE, passages)
             self._db.executemany("INSERT INTO words (rowid, text) VALUES (?, ?)", words)
+            store_lent(self._db, zip(batch, words, strict=True), likely)
             if named := speakers - {"", "user", "assistant", "tool"}:
                 new = "INSERT OR IGNORE INTO speaker VALUES (?, ?)"
                 self._db.executemany(new, [(stream, name) for name in named])

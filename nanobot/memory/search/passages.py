@@ -25,7 +25,7 @@ from nanobot.bus.sqlite import storable
 from nanobot.io import FileState, lstate_of, open_regular, without_long_lines
 from nanobot.memory.digests import digest_lines, first_of, month_of
 from nanobot.memory.documents import FACTS, PENDING, RETIRED, text_of
-from nanobot.memory.guard import fact_lines
+from nanobot.memory.guard import fact_lines, without_list_mark
 from nanobot.memory.history import (
     NUMBER_LIMIT,
     READABLE,
@@ -42,6 +42,7 @@ from nanobot.memory.pending import pending_blocks
 from nanobot.memory.scopes import OWNER
 from nanobot.memory.search import OWN_FILE, Source, Sources
 from nanobot.memory.search.library import documents, passages
+from nanobot.memory.similarity import sentences
 from nanobot.memory.store import day_of, is_by_hand
 from nanobot.memory.taint import NOTE, OTHERS, is_unconfirmed
 from nanobot.messages import Message, speaker_in
@@ -95,7 +96,7 @@ class IndexEntry(NamedTuple):
     """A passage before it has an id. `seq` is unique in its stream. `moment` is ISO or empty.
 
     `hash` identifies its line. `first` and `last` are the messages that a history entry
-    summarizes."""
+    summarizes, and `lent` are the facts that lend them their words."""
 
     seq: int
     text: str
@@ -108,6 +109,7 @@ class IndexEntry(NamedTuple):
     hash: int = 0
     first: int = 0
     last: int = 0
+    lent: tuple[str, ...] = ()
 
     @property
     def asks(self) -> int:
@@ -309,7 +311,14 @@ def read_summaries(files: Files, zone: tzinfo | None) -> Iterator[IndexEntry]:
             place=f"history {entry.cursor}",
             first=entry.first,
             last=entry.last,
+            lent=facts_of(entry),
         )
+
+
+def facts_of(entry: HistoryEntry) -> tuple[str, ...]:
+    """Return the facts of an entry: its key facts, its long-term lines, and its sentences."""
+    lines = (without_list_mark(one.new) for one in entry.operations if one.new)
+    return tuple(filter(None, (*entry.key_facts, *lines, *sentences(entry.summary))))
 
 
 def read_paragraphs(

@@ -22,6 +22,7 @@ from nanobot.memory.history import NUMBER_LIMIT
 from nanobot.memory.languages import ENGLISH
 from nanobot.memory.search import Hit, IndexStats, Passage, Query, SearchResult, Source
 from nanobot.memory.search.database import STREAM_BITS, TURN, Vectors, changes
+from nanobot.memory.search.lending import lend
 from nanobot.memory.search.ranking import (
     MEANING_FLOWS,
     NEIGHBOURS,
@@ -83,6 +84,11 @@ class ReadableStream(NamedTuple):
         """True if the numbers of its passages are stable, because no person edits it."""
         return self.source == "message" or (self.source == "history" and self.key == self.scope)
 
+    def may_answer(self, query: Query) -> bool:
+        """Return True if the source and the session of a query don't exclude the stream."""
+        is_session = not query.session or (self.source, self.key) == ("message", query.session)
+        return is_session and query.source in ("", self.source)
+
     @property
     def prefix(self) -> str:
         """Beginning of its passages' ids."""
@@ -107,13 +113,15 @@ Streams = Mapping[int, ReadableStream]
 
 
 class PreparedQuery(NamedTuple):
-    """A parsed query: the readable `streams` and the `question`. `days` are the moments that limit
+    """A parsed query: the `streams` that may answer it, the `lenders` of further words for their
+    messages, and the `question`. `days` are the moments that limit
     the passages, if any. `version` is that of the index, and `has_vectors` is True if passages have
     vectors."""
 
     query: Query
     today: date
     streams: Streams
+    lenders: Set[int]
     question: ParsedQuestion
     days: tuple[str, str] | None
     has_vectors: bool
@@ -146,19 +154,20 @@ class Search:
 
     def prepare(self, query: Query, today: date) -> PreparedQuery:
         """Parse a query, and find the streams that may answer it."""
-        version, streams = changes(self.db), self._select_streams(query)
+        version, readable = changes(self.db), self._list_streams(query.scopes)
+        streams = {id: one for id, one in readable.items() if one.may_answer(query)}
+        lenders = {id for id, one in readable.items() if one.source == "history"}
         days = _days(query) if query.since or query.until else None
-        rows = self.db.execute("SELECT stream, name FROM speaker")
-        names = {name for stream, name in rows if stream in streams}
+        names = self._load_names(streams)
         languages = {one: None for stream in streams.values() for one in stream.languages}
         question = parse(query.text, names, today, query.role, tuple(languages))
         has_vectors = self.vectors.has_any()
-        return PreparedQuery(query, today, streams, question, days, has_vectors, version)
+        return PreparedQuery(query, today, streams, lenders, question, days, has_vectors, version)
 
     def by_words(self, asked: PreparedQuery) -> WordRanking:
         """Return the results for the words of a query, to show or to fuse with the near
         passages."""
-        words = self._rank_words(asked)
+        words = lend(self.db, self._rank_words(asked), asked.lenders, asked.streams.keys())
         known, own = self._load_segments(), matches(asked.question, words)
         segments, replies = known.scores(words), reply_matches(words)
         best = own | replies
@@ -229,14 +238,10 @@ class Search:
             facts=counts.get("memory", 0),
         )
 
-    def _select_streams(self, query: Query) -> Streams:
-        """Return the streams that may answer a query."""
-        return {
-            id: stream
-            for id, stream in self._list_streams(query.scopes).items()
-            if query.source in ("", stream.source)
-            and (not query.session or (stream.source, stream.key) == ("message", query.session))
-        }
+    def _load_names(self, streams: Streams) -> set[str]:
+        """Return the names of the speakers in `streams`."""
+        rows = self.db.execute("SELECT stream, name FROM speaker")
+        return {name for stream, name in rows if stream in streams}
 
     def _list_streams(self, scopes: Sequence[str]) -> dict[int, ReadableStream]:
         """Return the streams in `scopes`, with USER.md and SOUL.md only of the first one, which
@@ -294,14 +299,15 @@ class Search:
     def _match_within(asked: PreparedQuery) -> str:
         """Return the clauses of SQL for the passages in the streams and days of a query that match
         an expression. The parameters are the expression and the days."""
-        streams = sorted(asked.streams)
+        streams = sorted(asked.streams.keys() | asked.lenders)
         where = f"(words.rowid >> {STREAM_BITS}) IN ({','.join(map(str, streams))})"
         if streams and streams[-1] - streams[0] == len(streams) - 1:  # one range, which is faster
             first, end = streams[0] << STREAM_BITS, (streams[-1] + 1) << STREAM_BITS
             where = f"words.rowid BETWEEN {first} AND {end - 1}"
         if asked.days:
             dated = "SELECT 1 FROM passage WHERE id = words.rowid AND moment >= ? AND moment < ?"
-            where += f" AND EXISTS ({dated})"
+            lent = "SELECT 1 FROM lent WHERE id = words.rowid"  # to a message, which has a moment
+            where += f" AND (EXISTS ({dated}) OR EXISTS ({lent}))"
         return f"FROM words WHERE words MATCH ? AND {where}"
 
     def _select_of_days(self, asked: PreparedQuery) -> set[int]:

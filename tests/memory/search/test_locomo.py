@@ -81,6 +81,27 @@ def test_half_of_the_evidence_can_be_said_by_the_agent(tmp_path: Path) -> None:
     assert chat == add_replies(conversation, "replies")
 
 
+def test_with_facts_a_message_is_found_by_a_word_of_its_observation(tmp_path: Path) -> None:
+    recorded = {
+        "observation": {
+            "session_2_observation": {"Ann": [["Ann the yachtswoman went sailing", "D2:1"]]}
+        },
+        "session_summary": {"session_2_summary": "Ann spoke of the sea."},
+        "qa": [{"question": "Any yachtswoman?", "evidence": ["D2:1"], "category": 4}],
+    }
+    path = tmp_path / "sample.json"
+    path.write_text(json.dumps([SAMPLE[0] | recorded]))
+    chats = [
+        add_replies(one, shape)
+        for one in conversations(path)
+        for shape in ("none", "short", "echo")
+    ]
+    for chat in chats:
+        without, with_facts = (measure([chat], has_facts=has_facts) for has_facts in (False, True))
+        assert without["index"]["1-4"]["recall@10"] == 0.0
+        assert with_facts["index"]["1-4"]["recall@10"] == 1.0
+
+
 @pytest.mark.parametrize("content", ["{}", "[{}]", "no"])
 def test_a_file_in_another_format_is_refused(tmp_path: Path, content: str) -> None:
     path = tmp_path / "sample.json"
