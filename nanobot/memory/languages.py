@@ -40,6 +40,7 @@ class Language(Struct, frozen=True):
     jest: str = ""
     people: str = ""
     own: str = ""  # first person, in languages that do not leave it out
+    agent: str = ""  # regular expressions of questions about the agent's words
 
 
 def _languages() -> Iterator[tuple[str, Language]]:

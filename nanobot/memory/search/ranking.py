@@ -24,6 +24,7 @@ from msgspec import Struct
 
 from nanobot.memory.analysis import content_words, is_stop_word, language_of, words_of
 from nanobot.memory.days import ReadDays, Span, read_days
+from nanobot.memory.languages import LANGUAGES
 from nanobot.memory.search.database import PLACES, STREAM_BITS, TOOLS_FROM, TURN
 from nanobot.memory.search.passages import ENDS_ASKING
 from nanobot.memory.spelling import join_apart, join_codes
@@ -37,6 +38,8 @@ _OF_AGENT = (
     r"\b(?:you|assistant|agent|bot)\b(?: \w+)?? (?:advi[sc]e|answer|explain|mention|promis"
     r"|propos|recommend|repl[iy]|sa(?:id|y)|suggest|t(?:ell|old)|think|thought|warn|wr[io]te)"
     r"|\byour (?:\w+ )?(?:advice|answer|explanation|idea|opinion|proposal|recommend|reply|suggest)"
+    r"|你(?:刚才|之前|上次|当时|曾经|给我|跟我|对我|还)*(?:说|推荐|建议|提到|告诉|讲|回答|介绍)"
+    r"|あなた(?:が|は|の).{0,10}(?:言|勧|薦|提案|教え|おすすめ|答え|アドバイス)"
 )
 
 
@@ -91,7 +94,7 @@ def parse(
         speakers=frozenset(asked) if len({name.casefold() for name in asked}) == 1 else frozenset(),
         spans=days,
         is_about_days=are_idle(others, language),
-        is_about_agent=role == "assistant" or bool(re.search(_OF_AGENT, text, re.IGNORECASE)),
+        is_about_agent=role == "assistant" or asks_for_reply(text, language),
     )
 
 
@@ -106,6 +109,12 @@ def find_days(text: str, today: date, languages: Sequence[str]) -> ReadDays:
     spoken = (shown,) if shown in languages else (shown, *languages)
     days = read_days(text, today, spoken)
     return days._replace(dates=tuple(" ".join(words_of(one, shown)) for one in days.dates))
+
+
+def asks_for_reply(text: str, language: str) -> bool:
+    """Return True if a question is about the agent's words."""
+    cues = LANGUAGES[language].agent.split() if language in LANGUAGES else ()
+    return any(re.search(cue, text, re.IGNORECASE) for cue in (_OF_AGENT, *cues))
 
 
 def find_names(

@@ -103,6 +103,17 @@ def test_what_answers_a_question_of_the_agent_follows_it() -> None:
         "the restaurant that you told me about",
         "your last suggestion for dinner",
         "what did the assistant say about dinner",
+        "Was hast du mir zum Abendessen empfohlen?",
+        "Qu'as-tu dit pour le dîner ?",
+        "¿Qué me recomendaste para la cena?",
+        "Che cosa mi hai consigliato per la cena?",
+        "O que você me recomendou para o jantar?",
+        "Wat heb je me toen voor het eten aangeraden?",
+        "Что ты мне посоветовал на ужин?",
+        "Co mi poleciłeś na kolację?",
+        "Akşam yemeği için ne önermiştin?",
+        "晚饭你说过什么?",
+        "夕食にあなたが勧めた店は?",
     ],
 )
 def test_the_agents_reply_comes_first_where_the_question_is_about_what_it_said(text: str) -> None:
@@ -117,6 +128,11 @@ def test_the_agents_reply_comes_first_where_the_question_is_about_what_it_said(t
         "where did I want to have dinner?",
         "do you know what Ann said about dinner?",
         "what did I tell you about dinner?",
+        "Was habe ich dir zum Abendessen gesagt?",
+        "Weißt du, was Anna zum Essen gesagt hat?",
+        "Tu sais ce que j'ai dit du dîner ?",
+        "Что я тебе сказал про ужин?",
+        "你知道我说过什么晚饭吗?",
     ],
 )
 def test_the_persons_message_comes_first_where_it_is_not(text: str) -> None:
