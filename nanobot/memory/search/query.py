@@ -68,6 +68,11 @@ _OF_TURNS = (
     "SELECT passage.id FROM json_each(?)"
     " CROSS JOIN passage ON passage.id >= value AND passage.id < value + ?"
 )
+_CANDIDATES = (
+    "SELECT passage.id, segment, role, speaker, moment, asks, kept, news FROM json_each(?)"
+    " CROSS JOIN passage ON passage.id >= value AND passage.id < value + ?"
+    " WHERE moment >= ? AND moment < ?"
+)
 
 
 class ReadableStream(NamedTuple):
@@ -174,7 +179,7 @@ class Search:
         if not asked.query.role:
             best = known.select_promising(best, segments, _BEST)
         own = {id: score for id, score in own.items() if id in best}
-        found = self._load_candidates(heirs(best) | self._select_of_days(asked), asked)
+        found = self._load_candidates(heirs(best) | self._select_of_days(asked), asked, best)
         ranked = rank(asked.question, found, own, segments, replies)
         return WordRanking(own.keys(), found, ranked)
 
@@ -194,7 +199,7 @@ class Search:
         if meant := matches(asked.question, likeness):
             new = reach(nlargest(_MEANT, meant, key=meant.__getitem__)) | set(map(turn_of, meant))
             new |= reach(own) | meant.keys()
-            found = found | self._load_candidates(new - found.keys(), asked)
+            found = found | self._load_candidates(new - found.keys(), asked, meant)
             replies = reply_matches(likeness)
             by_meaning = rank(asked.question, found, meant, {}, replies, MEANING_FLOWS)
             ranked = fuse(ranked, by_meaning)
@@ -323,17 +328,20 @@ class Search:
         return found
 
     def _load_candidates(
-        self, ids: Collection[int], asked: PreparedQuery
+        self, ids: Collection[int], asked: PreparedQuery, matching: Collection[int] = ()
     ) -> dict[int, RankCandidate]:
-        """Return the ranking data of passages that pass the filter by date, with all replies in
-        their turns."""
-        rows = self.db.execute(
-            "SELECT passage.id, segment, role, speaker, moment, asks, kept, news FROM json_each(?)"
-            " CROSS JOIN passage ON passage.id >= value AND passage.id < value + ?"
-            " WHERE moment >= ? AND moment < ?",
-            (json.dumps(sorted(set(map(turn_of, ids)))), TURN, *_days(asked.query)),
-        )
-        return {row[0]: RankCandidate(*row) for row in rows}
+        """Return the ranking data of passages that pass the filter by date. It includes all replies
+        in the turns of the `matching` ones, or if the question is about the agent's words, of all.
+        """
+        turns = set(map(turn_of, ids if asked.question.is_about_agent else matching))
+        parts = [(values, size) for values, size in ((ids, 1), (turns, TURN)) if values]
+        return {
+            row[0]: RankCandidate(*row)
+            for values, size in parts
+            for row in self.db.execute(
+                _CANDIDATES, (json.dumps(sorted(values)), size, *_days(asked.query))
+            )
+        }
 
     def _load_segments(self) -> Segments:
         """Return the segments, cached until the index changes."""

@@ -85,11 +85,11 @@ class SearchArguments(Arguments, frozen=True):
 
 
 _DESCRIPTION = (
-    "Search earlier conversations (your own advice: role assistant), summaries, daily notes, "
-    "long-term memory and library/. Use it before you say that you do not know something about the "
-    "person or the past, and with several queries: synonyms, names, words the person would have "
-    "used, their other language, for hobbies sports, music. For lists and counts, go on "
-    "with more until nothing new comes."
+    "Search earlier conversations (your advice: role assistant), summaries, daily notes, long-term "
+    "memory and library/. Use it before you say you do not know something about the person or "
+    "the past, with several queries: synonyms, names, words the person would have used, their "
+    "other language, for hobbies also sports and music. For lists and counts, go on with more "
+    "until nothing new comes."
 )
 
 
