@@ -57,7 +57,7 @@ _PASSAGE, _NEIGHBOUR, _REPLY = 700, 250, 100
 _FARTHEST = 4  # maximum distance of a neighbour in passages: as many as a `Hit` has
 
 # Share of a reply's words that are also in its message, at which it counts as a repetition.
-_REPEATED = 0.7
+_REPEATED = 0.6
 
 _KINDS = {"history": "summary", "note": "note", "memory": "fact", "library": "document"}
 _LINE_END = r"[\r\n\v\f\x1c-\x1e\x85\u2028\u2029]+"
@@ -98,8 +98,8 @@ class SearchMemory(Tool, Struct, frozen=True):
 
     `readable` returns the scopes that a scope may read, itself first. `note_use` gets, in a thread,
     the facts of a scope that were looked up, unless the caller read untrusted content, which may
-    have asked for it. A call without a limit shows `results` hits, or half as many again if there
-    is room, in at most so many `characters`."""
+    have asked for it. A call without a limit shows `results` hits, or up to 1.75 times as many if
+    there is room, in at most so many `characters`."""
 
     index: MemoryIndex
     readable: Callable[[str], tuple[str, ...]]
@@ -143,7 +143,7 @@ class SearchMemory(Tool, Struct, frozen=True):
             until=until.last if until else None,
             role=arguments.role,
             source=arguments.source,
-            limit=arguments.limit or self.results * 3 // 2,
+            limit=arguments.limit or self.results * 7 // 4,
             skip=max(0, arguments.more - 1),
         )
         result = await self._search_each(texts, query)

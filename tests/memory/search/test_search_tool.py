@@ -359,14 +359,12 @@ def test_it_may_run_beside_others() -> None:
     }  # fmt: skip
 
 
-async def test_a_search_asks_for_half_as_many_again_as_are_set_unless_the_call_says_how_many() -> (
-    None
-):
+async def test_a_search_asks_for_more_than_are_set_unless_the_call_says_how_many() -> None:
     index = FakeIndex(TALK)
     for arguments in ('{"query": "boat"}', '{"query": "boat", "limit": 3}'):
         asked = parse_arguments(SearchArguments, arguments)
         await replace(tool(index), results=7)(asked, OWNER)
-    assert [query.limit for query in index.asked] == [10, 3]
+    assert [query.limit for query in index.asked] == [12, 3]
 
 
 async def test_what_text_from_elsewhere_may_have_asked_for_does_not_count_as_looked_up() -> None:
