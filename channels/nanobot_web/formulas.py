@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from xml.etree.ElementTree import Element
 
+MOST_FORMULAS = 256
+"""Formulas of a block. All fit in the cache, because an open block is rendered with each change."""
 _MOST, _DEEPEST, _MOST_ELEMENTS = 2_000, 40, 1_500
 """Characters, levels and elements of a formula. The worst of 2,000 characters take 0.03 s."""
 _MACRO = re.compile(r"\\(?:def|edef|let|(?:re|provide)?newcommand|newenvironment|DeclareMath)")
@@ -42,7 +44,7 @@ _SIZE = re.compile(r"0|-?0?\.\d{1,5}em|[0-2](?:\.\d{1,5})?em(?: [0-2](?:\.\d{1,5
 _DELIMITERS = {"$$": 2, "\\[": 2, "\\(": 2}
 
 
-@lru_cache(128)  # an open block is rendered again with each change
+@lru_cache(MOST_FORMULAS)
 def to_mathml(source: str) -> Markup | None:
     """Return a formula with its delimiters (`$x$`, `$$x$$`, `\\(x\\)`, `\\[x\\]`) as MathML, or
     None if it stays text."""

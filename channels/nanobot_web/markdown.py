@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from nanobot.channel.streaming import Answer
 from nanobot.text import valid_unicode
-from nanobot_web.formulas import to_mathml
+from nanobot_web.formulas import MOST_FORMULAS, to_mathml
 from nanobot_web.highlight import highlight
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ _TASKS = {"[ ] ": "☐ ", "[x] ": "☑ ", "[X] ": "☑ "}
 _MATH = re.compile(
     r"\\\(.+?\\\)|\\\[.+?\\\]|\$\$.+?\$\$|(?<!\w)\$(?![\s$])[^$\n]*?(?<![\s\\])\$(?![\w{(])", re.S
 )
+_ENDS = {r"\(": r"\)", r"\[": r"\]"}
 _PLAIN = Markup('<pre class="plain">{}</pre>')
 
 
@@ -115,8 +116,14 @@ def _parser() -> MarkdownIt:
 
 
 def _find_math(state: StateInline, silent: bool) -> bool:
-    """Find a formula, in which Markdown's marks have other meanings."""
-    found = _MATH.match(state.src, state.pos) if state.src[state.pos] in "$\\" else None
+    """Find a formula, in which Markdown's marks have other meanings. After the most formulas, or
+    beginnings of them (which read the whole block), the rest of the block stays text."""
+    text, at, tried = state.src, state.pos, state.env.get("formulas", 0)
+    if text[at] not in "$\\" or tried == MOST_FORMULAS:
+        return False
+    end = _ENDS.get(text[at : at + 2], "")
+    found = _MATH.match(text, at) if text.find(end, at + 3) > 0 else None
+    state.env["formulas"] = tried + bool(found or end)
     if found is None:
         return False
     if not silent:

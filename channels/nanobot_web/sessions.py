@@ -158,8 +158,11 @@ class Sessions:
         return sorted(found, key=lambda one: one.seen_at, reverse=True)
 
     def revoke(self, session_id: str) -> bool:
-        """End a session by its short id, or all sessions of an account (`telegram:12345`) or of
-        `all`. Return True if there was one."""
+        """End a session by its short id, or all sessions and unused links of an account
+        (`telegram:12345`) or of `all`. Return True if there was a session."""
+        self._links = {
+            key: one for key, one in self._links.items() if session_id not in (one.account, "all")
+        }
         gone = [
             one for one in self._sessions.values() if session_id in (one.id, one.account, "all")
         ]

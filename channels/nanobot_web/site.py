@@ -445,7 +445,8 @@ class Site:
                 status=status, text=json.dumps(data), content_type="application/json"
             )
         text = self.render("refusal.html", status=status, error=str(error), hint=error.hint)
-        return web.Response(status=status, text=text, content_type="text/html")
+        headers = {"Clear-Site-Data": '"storage"'} if status == 401 else {}  # the offline page
+        return web.Response(status=status, text=text, content_type="text/html", headers=headers)
 
     def _scheme(self, request: web.Request) -> str:
         declared = urlsplit(self._options.address).hostname

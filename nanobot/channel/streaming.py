@@ -25,6 +25,7 @@ _BARE = re.compile(r"[ \t>]*(?:[-+*=_#|:~`.\s]*|\d+[.)]?\s*|(?:`{3,}|~{3,})[^\n]
 _TABLE_HEAD = re.compile(r"(?:^|(?<=\n))[ \t]*\|[^\n]*(?:\n[ \t|:-]*)?\Z")
 _OPEN_LINK = re.compile(r"!?\[([^\]\n]*)\]\([^)\n]*\Z")
 _OPEN_FORMULA = re.compile(r"(?:\\\(|\\\[|\$\$|\$(?=\\))(?:(?!\\\)|\\\]|\$).){0,500}\Z", re.S)
+_LONGEST_OPEN = 502  # characters of such a formula
 _ENDED_BY_GAP = ("paragraph_open", "heading_open", "table_open", "hr")
 """Blocks that end before an empty line."""
 _PAIRS = ("**", "__", "~~")
@@ -194,7 +195,7 @@ def mend(source: str) -> str:
 
 def _hide_formula(text: str) -> str:
     """Remove a formula that has not ended."""
-    found = _OPEN_FORMULA.search(text)
+    found = _OPEN_FORMULA.search(text, max(0, len(text) - _LONGEST_OPEN))
     is_code = found is not None and text.count("`", 0, found.start()) % 2
     return text if found is None or is_code else text[: found.start()]
 

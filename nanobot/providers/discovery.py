@@ -23,6 +23,7 @@ from nanobot.providers.http import HttpConnection
 from nanobot.providers.known_servers import PROVIDERS, KnownProvider, provider_at
 
 _NO_LIST = frozenset({404, 405})  # statuses of servers without a list
+_LONGEST_NAME = 256
 
 
 class ListedModel(Struct, frozen=True):
@@ -38,7 +39,9 @@ def list_entries(answer: Mapping[str, object]) -> list[Mapping[str, object]]:
 
 
 def name_of_entry(entry: Mapping[str, object]) -> str:
-    return string(entry.get("id")) or string(entry.get("name")).removeprefix("models/")
+    """Return the model's name, or an empty text if there is none, or none that a model has."""
+    name = string(entry.get("id")) or string(entry.get("name")).removeprefix("models/")
+    return name if len(name) <= _LONGEST_NAME else ""
 
 
 _WINDOW_KEYS = (

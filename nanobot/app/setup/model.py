@@ -6,11 +6,13 @@ keep the answers unchecked. A key is only offered to the server that it was give
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from ipaddress import ip_address
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from operator import attrgetter
+from socket import SOCK_STREAM
 from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import Struct
@@ -57,6 +59,7 @@ T = TypeVar("T")
 
 _LIST_SECONDS = 10.0
 _FACTS_SECONDS = 5.0
+_LOOKUP_SECONDS = 5.0
 _VARIANT_SECONDS = 60.0
 _READING_SECONDS = 2.0
 _ANSWER_TOKENS = 1_000
@@ -196,7 +199,11 @@ class ModelStep:
             )
         usual = last if self._at(last) == kind else offer.base_url
         asked = "The server's URL, up to and including /v1"
-        url = await ask_checked(self._person, asked, _check_typed_url, usual)
+        while True:
+            url = await ask_checked(self._person, asked, _CHECK_URL, usual)
+            if not (fault := await _fault_of(url)):
+                break
+            self._person.say(fault)
         if url.startswith("http:") and host_of(url) not in _LOOPBACK:
             self._person.say(
                 "WARNING: this connection is not encrypted. Others in your network can read your "
@@ -437,18 +444,34 @@ class ModelStep:
         return await ask_checked(self._person, question, _check_window, str(_ASSUMED))
 
 
-def _check_typed_url(text: str) -> str:
-    url = _CHECK_URL(text)
-    if url.startswith("http:") and not is_near(url):
-        raise NanobotError(
-            "an http:// address on the internet would expose your key and your messages",
-            hint="Use https://. Only servers in your own network can use http://.",
+async def _fault_of(url: str) -> str:
+    """Return the reason why a model server can't be at this URL, or an empty text. A name is looked
+    up, because its address decides."""
+    host, is_plain = host_of(url), url.startswith("http:")
+    found: Sequence[IPv4Address | IPv6Address] = ()
+    with suppress(OSError, UnicodeError):  # no such name, or a proxy knows it
+        async with asyncio.timeout(_LOOKUP_SECONDS):
+            answers = await asyncio.get_running_loop().getaddrinfo(host, None, type=SOCK_STREAM)
+        found = [_address_in(str(place[0])) for *_, place in answers]
+    if is_plain and (not is_near(url) or any(one.is_global for one in found)):
+        return (
+            "An http:// address on the internet would expose your key and your messages.\n"
+            "Use https://. Only servers in your own network can use http://."
         )
-    with suppress(ValueError):
-        address = ip_address(host_of(url))
-        if address.is_link_local or address.is_multicast or address.is_unspecified:
-            raise NanobotError("the URL must be the address of a model server")
-    return url
+    unusable = [one for one in found if not _is_usable(one)]
+    # The names of machines in a network can have an IPv6 address of the link too.
+    if unusable and (len(unusable) == len(found) or any(one.version == 4 for one in unusable)):
+        return "The URL must be the address of a model server."
+    return ""
+
+
+def _address_in(text: str) -> IPv4Address | IPv6Address:
+    address = ip_address(text.partition("%")[0])
+    return getattr(address, "ipv4_mapped", None) or address
+
+
+def _is_usable(address: IPv4Address | IPv6Address) -> bool:
+    return not (address.is_link_local or address.is_multicast or address.is_unspecified)
 
 
 def _with_key(model: ModelSettings, key: str) -> ModelSettings:

@@ -34,6 +34,7 @@ SECONDS = 1_800.0
 _ANSWER_SECONDS = 2.0  # to wait for the next question, before the page shows that it waits
 _CHOICES = 1_000
 _LINE = 200
+_TEXT, _ANSWER = 2_000, 4_000  # characters of a text here, and of an answer
 
 Answer = dict[str, object]
 Request = Mapping[str, object]
@@ -70,7 +71,7 @@ class PagePerson:
 
     def say(self, text: str) -> None:
         """See `Person`, here and below."""
-        lines = (line.strip() for line in self._redactor.redact(clean(text)).splitlines())
+        lines = (line.strip() for line in self._show(text).splitlines())
         self._end_progress()
         self.notes.append("\n".join(filter(None, lines)))
 
@@ -90,18 +91,21 @@ class PagePerson:
         return await self._put(asked) == "yes"
 
     async def choose(self, question: str, choices: Sequence[str], default: int = 0) -> int:
-        """Show at most `_CHOICES`, and always the last one, which types another name."""
+        """Show at most `_CHOICES`, and always the last one, which types another name. A server
+        could list its key as a model, so choices are redacted too."""
         shown: list[int] = [*range(len(choices))]
         if len(shown) > _CHOICES:
             shown = [*shown[: _CHOICES - 1], shown[-1]]
-        lines = [one_line(choices[at], _LINE) for at in shown]
+        lines = [one_line(self._show(choices[at]), _LINE) for at in shown]
         at = shown.index(default) if default in shown else 0
         answer = await self._put(Question("choice", question, str(at), choices=lines))
         return shown[int(answer)]
 
     async def review(self, summary: Sequence[tuple[str, str]], diff: Sequence[str]) -> None:
         """Show the changes until the person saves them."""
-        await self._put(Question("review", "Save these changes?", summary=summary, diff=diff))
+        shown = [(topic, self._show(value)) for topic, value in summary]
+        lines = [self._show(line) for line in diff]
+        await self._put(Question("review", "Save these changes?", summary=shown, diff=lines))
 
     async def wait(self) -> None:
         """Wait for the next question, or the end, but only for a moment."""
@@ -120,9 +124,15 @@ class PagePerson:
             raise NanobotError("this question was already answered")
         if text is not None and not _fits(question, text):
             raise NanobotError("this is not one of the answers")
+        if text is not None and len(text) > _ANSWER:
+            raise NanobotError(f"an answer can have at most {_ANSWER:,} characters")
         waiting.set_result(text)
         self.question = None
         self._asked.clear()
+
+    def _show(self, text: str) -> str:
+        """Return text that may come from a server, for the page."""
+        return self._redactor.redact(clean(text))[:_TEXT]
 
     def _end_progress(self) -> None:
         """Drop the last note if it was about something that has ended now."""
@@ -132,8 +142,7 @@ class PagePerson:
     async def _put(self, question: Question) -> str:
         self._count += 1
         self._end_progress()
-        text = self._redactor.redact(clean(question.text))
-        self.question = replace(question, number=self._count, text=text)
+        self.question = replace(question, number=self._count, text=self._show(question.text))
         self._answer = asyncio.get_running_loop().create_future()
         self._asked.set()
         answer = await self._answer
@@ -186,11 +195,12 @@ class PageInterview(Interview):
 
 class _Setup(Struct):
     """A set-up. `session` is the id of its browser. `changed` has the written keys and secrets,
-    once it is saved."""
+    once it is saved. One that `is_saving` cannot be cancelled."""
 
     session: str
     person: PagePerson
     task: asyncio.Task[None] | None = None
+    is_saving: bool = False
     changed: Sequence[str] | None = None
     sign_in: Sequence[str] = ()
     error: str = ""
@@ -262,7 +272,8 @@ class Setups:
         topics = [one for one in names if isinstance(wanted, list) and one in wanted]
         if not topics:
             raise NanobotError("select what you want to set up")
-        await self._end()
+        while self._now is not None:  # another tab may begin too
+            await self._end()
         now = self._now = _Setup(session, PagePerson(self._redactor))
         now.task = self._background.start(self._run(now, topics), name="set-up on the page")
         await now.person.wait()
@@ -286,6 +297,7 @@ class Setups:
         if (question := now.person.question) is None or question.kind != "review":
             raise NanobotError("there is nothing to save yet")
         now.person.answer(arguments.get("number"), "")
+        now.is_saving = True
         assert now.task is not None
         await asyncio.wait([now.task])
         if now.changed is None:
@@ -306,7 +318,8 @@ class Setups:
     async def _end(self) -> None:
         now, self._now = self._now, None
         if now is not None and now.task is not None:
-            now.task.cancel()
+            if not now.is_saving:
+                now.task.cancel()
             await asyncio.wait([now.task])
 
     async def _run(self, now: _Setup, topics: Sequence[str]) -> None:

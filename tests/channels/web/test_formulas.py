@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from nanobot.clock import SystemClock
 from nanobot.testing.model import ScriptedModel, says
 from nanobot_web.formulas import to_mathml
 from nanobot_web.markdown import to_html
+from nanobot_web.streamed import StreamedText
 from tests.channels.web.browser import PHONE, browse, violations, write
 from tests.channels.web.support import serving
 
@@ -67,6 +69,26 @@ def test_other_text_and_mistakes_stay_as_they_are(text: str) -> None:
 )
 def test_a_formula_is_mathml(text: str, shown: str) -> None:
     assert shown in to_html(text)
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [r"\(" for _ in range(4_000)],
+        [r"\[a " for _ in range(2_000)],
+        ["$$a " for _ in range(2_000)],
+        [f"${number}a$ " for number in range(1_200)],
+        [f"$x_{{{number}}}+\\frac{{a}}{{{number}}}$\n" for number in range(330)],
+    ],
+    ids=["open", "open blocks", "open dollars", "many", "lines"],
+)
+async def test_a_block_of_formulas_costs_little_while_it_streams(pieces: list[str]) -> None:
+    text, answer = "".join(pieces)[:8_000], StreamedText()
+    began = time.process_time()
+    for at in range(0, len(text), 80):
+        answer.add(text[at : at + 80], restart=False)
+        await answer.render()
+    assert time.process_time() - began < 2
 
 
 @given(st.lists(st.sampled_from(_PIECES), max_size=40))

@@ -22,11 +22,6 @@ _CACHED = """async () => {
     return found.map((one) => new URL(one).pathname);
 }"""
 
-_FORGET = """async () => {
-    await caches.delete("offline");
-    await (await navigator.serviceWorker.getRegistration()).unregister();
-}"""
-
 
 async def test_chromium_can_install_the_page(tmp_path: Path, browser: Browser) -> None:
     async with serving(tmp_path) as web, browse(browser, web) as page:
@@ -64,4 +59,10 @@ async def test_an_installed_app_has_a_page_without_a_connection_and_stores_no_ot
             async with serving(tmp_path, port=port):
                 await page.get_by_role("link", name="Try again").click()
                 await expect(page.get_by_role("link", name="New chat", exact=True)).to_be_visible()
-                await page.evaluate(_FORGET)
+                # Sign out, which removes the worker and its files.
+                await page.context.clear_cookies()
+                await page.goto(f"{web.base}/chat")
+                await expect(page.get_by_text("You are not signed in.")).to_be_visible()
+                assert await page.evaluate("caches.keys()") == []
+                found = await page.evaluate("navigator.serviceWorker.getRegistrations()")
+                assert found == []

@@ -239,6 +239,60 @@ async def test_names_of_models_run_nothing(tmp_path: Path, browser: Browser) -> 
         assert await page.locator("main script, main img").count() == 0
 
 
+@pytest.mark.parametrize(
+    "models",
+    [
+        pytest.param(["x" * 2_000_000], id="long"),
+        pytest.param([f"{number}{'y' * 100_000}" for number in range(20)], id="all long"),
+        pytest.param([f"m{number}" for number in range(100_000)], id="many"),
+    ],
+)
+async def test_a_list_of_any_size_is_a_page_of_a_usual_size(
+    tmp_path: Path, models: list[str]
+) -> None:
+    async with FakeOpenAI(models=models) as server, serving(tmp_path) as web, web.visit() as visit:
+        asked = Asked(visit)
+        await asked.begin()
+        await asked.say(OTHER)
+        await asked.say(server.base_url)
+        assert len(await asked.say("")) < 200_000
+        await asked.post("cancel")
+        await asked.begin()
+        await asked.say(OTHER)
+        assert "at most 4,000 characters" in await asked.post("answer", answer="z" * 4_001)
+
+
+async def test_a_server_cannot_show_the_key_as_the_name_of_a_model(tmp_path: Path) -> None:
+    for models in ([KEY], [KEY, "other"]):
+        async with (
+            FakeOpenAI(models=models) as server,
+            serving(tmp_path) as web,
+            web.visit() as visit,
+        ):
+            write_lines(tmp_path)
+            asked = Asked(visit)
+            pages = [await asked.begin(), await asked.say(OTHER)]
+            pages += [await asked.say(server.base_url), await asked.say(KEY)]
+            if len(models) > 1:
+                pages.append(await asked.post("answer", answer="0"))
+            pages.append(await asked.say("8000"))
+            assert "Save these changes?" in pages[-1]
+            assert KEY not in "".join(pages)
+
+
+async def test_two_tabs_that_begin_at_once_leave_one_set_up(tmp_path: Path) -> None:
+    async with serving(tmp_path) as web, web.visit() as visit, web.visit() as other:
+        await Asked(visit).begin()
+        before = len(asyncio.all_tasks())
+        for _ in range(5):
+            fields = {"topic-model": "1"}
+            both = (one.post(f"{AT}/begin", fields) for one in (visit, other))
+            assert [status for status, _ in await asyncio.gather(*both)] == [303, 303]
+        asking = ["number" in await Asked(one).read() for one in (visit, other)]
+        assert sorted(asking) == [False, True]
+        assert len(asyncio.all_tasks()) <= before
+
+
 async def test_a_key_stays_with_the_address_that_it_was_typed_for(tmp_path: Path) -> None:
     async with (
         FakeOpenAI(api_key=KEY) as first,
@@ -347,6 +401,13 @@ async def test_a_new_key_for_the_same_address_replaces_the_old_one(tmp_path: Pat
         "https://user:word@llm.example.com/v1",
         "ftp://127.0.0.1/v1",
         "http://0.0.0.0/v1",
+        # Names that lead there: of another form, or of IPv4 in IPv6.
+        "http://2852039166/v1",
+        "http://0xa9fea9fe/v1",
+        "https://169.254.43518/v1",
+        "http://[::ffff:169.254.169.254]/v1",
+        "http://0/v1",
+        "http://134744072/v1",
     ],
 )
 async def test_an_address_that_would_expose_a_key_is_refused(tmp_path: Path, url: str) -> None:

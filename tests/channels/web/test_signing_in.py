@@ -48,6 +48,15 @@ async def test_a_link_works_once_and_a_stolen_one_after_that_opens_nothing(tmp_p
             assert (await mine.get("/chat"))[0] == 200
 
 
+@pytest.mark.parametrize("which", ["all", "owner"])
+async def test_unused_links_are_revoked_too(tmp_path: Path, which: str) -> None:
+    async with serving(tmp_path) as web, web.visit() as visit:
+        links = [await web.link(), str((await web.ask("web.link", setup=True))["url"])]
+        await web.ask("web.revoke", id=which)
+        for link in links:
+            assert (await visit.get(link.removeprefix(web.base)))[0] == 401
+
+
 async def test_a_session_outlasts_a_restart_and_ends_when_it_is_revoked(tmp_path: Path) -> None:
     async with ClientSession(cookie_jar=CookieJar(unsafe=True)) as session:
         async with serving(tmp_path) as web:
