@@ -398,14 +398,15 @@ function followLog(log) {
 
 // --- a piece that is asked for again and again
 
-function poll(place) {
-  let shown = "";
-  setInterval(async () => {
-    const answer = document.hidden ? null : await fetch(place.dataset.poll).catch(() => null);
-    const html = answer?.ok ? await answer.text() : shown;
-    if (html !== shown) place.innerHTML = shown = html;
-    if ($("[data-go]", place)) location.assign($("[data-go]", place).href);
-  }, 1500);
+/** Show the piece at `data-poll` until a form is sent, or the piece leads to another page. */
+async function poll(place, shown = "") {
+  const answer = document.hidden ? null : await fetch(place.dataset.poll).catch(() => null);
+  const html = answer?.ok ? await answer.text() : shown;
+  if (!place.dataset.poll) return;
+  if (html !== shown) place.innerHTML = html;
+  const next = $("[data-go]", place);
+  if (next) location.assign(next.href);
+  else setTimeout(poll, 1500, place, html);
 }
 
 // --- times, in this browser's zone
@@ -441,7 +442,10 @@ if (!document.cookie.split("; ").includes(zone)) { // for the server's groups of
   listLater();
 }
 
-document.querySelectorAll("[data-poll]").forEach(poll);
+document.querySelectorAll("[data-poll]").forEach((place) => {
+  setTimeout(poll, 1500, place);
+  addEventListener("submit", (event) => { if (!event.defaultPrevented) place.dataset.poll = ""; });
+});
 if (at("log")) followLog(at("log"));
 if (conversation) followConversation();
 if (at("aside")) import("./temporary.js").then(({ openTemporary }) => openTemporary({ $, at, grow, key, make, now, on, place, send, toEnd }));

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from operator import attrgetter
 from socket import SOCK_STREAM
@@ -447,27 +446,29 @@ class ModelStep:
 async def _fault_of(url: str) -> str:
     """Return the reason why a model server can't be at this URL, or an empty text. A name is looked
     up, because its address decides."""
-    host, is_plain = host_of(url), url.startswith("http:")
-    found: Sequence[IPv4Address | IPv6Address] = ()
-    with suppress(OSError, UnicodeError):  # no such name, or a proxy knows it
-        async with asyncio.timeout(_LOOKUP_SECONDS):
-            answers = await asyncio.get_running_loop().getaddrinfo(host, None, type=SOCK_STREAM)
-        found = [_address_in(str(place[0])) for *_, place in answers]
-    if is_plain and (not is_near(url) or any(one.is_global for one in found)):
+    found = await _look_up(host_of(url))
+    is_public = not is_near(url) or any(one.is_global for one in found)
+    if is_public and url.startswith("http:"):
         return (
             "An http:// address on the internet would expose your key and your messages.\n"
             "Use https://. Only servers in your own network can use http://."
         )
-    unusable = [one for one in found if not _is_usable(one)]
+    unusable = [one.version for one in found if not _is_usable(one)]
     # The names of machines in a network can have an IPv6 address of the link too.
-    if unusable and (len(unusable) == len(found) or any(one.version == 4 for one in unusable)):
+    if unusable and (4 in unusable or len(unusable) == len(found)):
         return "The URL must be the address of a model server."
     return ""
 
 
-def _address_in(text: str) -> IPv4Address | IPv6Address:
-    address = ip_address(text.partition("%")[0])
-    return getattr(address, "ipv4_mapped", None) or address
+async def _look_up(host: str) -> Sequence[IPv4Address | IPv6Address]:
+    """Return the addresses of a host, or none if it has none, or only a proxy knows it."""
+    try:
+        async with asyncio.timeout(_LOOKUP_SECONDS):
+            answers = await asyncio.get_running_loop().getaddrinfo(host, None, type=SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return ()
+    found = (ip_address(str(place[0]).partition("%")[0]) for *_, place in answers)
+    return [getattr(one, "ipv4_mapped", None) or one for one in found]
 
 
 def _is_usable(address: IPv4Address | IPv6Address) -> bool:

@@ -640,6 +640,7 @@ async def _set_up(kit: PageKit) -> None:
     await user.follow("Connect a model")
     await user.tick("Your name and time zone")
     await user.button("Start")
+    await kit.expect_text("Which model do you want to use?")
     await user.button("Cancel")
     await user.tick("The model")
     await user.tick("WhatsApp")
