@@ -22,7 +22,7 @@ from string import ascii_letters
 from typing import NamedTuple
 
 from nanobot.memory.languages import ENGLISH, LANGUAGES, Language
-from nanobot.memory.spelling import join_codes, spell_code
+from nanobot.memory.spelling import join_codes, join_hyphenated, spell_code
 
 _CJK = (
     "\u2e80-\u2fdf\u3005-\u3007\u3021-\u3029\u3031-\u3035\u3038-\u303c\u3040-\u30fa\u30fc-\u30ff"
@@ -48,7 +48,6 @@ _JOINED = "\u1039\u17d2"
 _SYLLABLE = f"[{_BEFORE}]?.(?:[{_JOINED}].|[{_BESIDE}])*"
 _RUN = f"[{_CJK}]+|[{_SYLLABIC}]+"
 _FIRST_RUN = "\u0e00"
-HYPHENATED = r"(?<![\w-])[^\W\d_]{1,20}(?:[-\u2011][^\W\d_]{1,20}){1,2}(?![\w-])"
 _KANA = r"[\u3040-\u309f]+\Z"
 
 _SAMPLE = 100
@@ -96,16 +95,6 @@ def words_of(text: str, language: str = "") -> list[str]:
     keys."""
     whole = (_lower(_unify(word), language) for word in join_hyphenated(text))
     return [*chain.from_iterable(word_groups(text, language)), *whole]
-
-
-def join_hyphenated(text: str) -> list[str]:
-    """Return the hyphenated words of `text`, each as one word: `email` for `e-mail`."""
-    found = re.findall(HYPHENATED, text) if "-" in text or "\u2011" in text else ()
-    return [join_hyphens(word) for word in found]
-
-
-def join_hyphens(word: str) -> str:
-    return re.sub(r"\W", "", word)
 
 
 def word_groups(text: str, language: str = "") -> Iterator[list[str]]:

@@ -167,8 +167,8 @@ def _forms(name: str, fields: Mapping[str, str]) -> Iterator[tuple[str, Values]]
             values = _meaning(field, at)
             yield full, values
             for form in others:
-                is_short = len(form) <= 4 and fold(full).startswith(fold(form)) and name != ENGLISH
-                # An abbreviation of a month needs the number of a day.
+                is_short = len(form) <= 4 and fold(full[:3]) == fold(form[:3]) and name != ENGLISH
+                # A month's abbreviation, or a form like Estonian "mail", needs the number of a day.
                 yield form, {"m": at + 1} if field == "months" and is_short else values
 
 

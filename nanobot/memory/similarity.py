@@ -26,12 +26,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nanobot.memory.analysis import (
-    HYPHENATED,
     WordForms,
     bases,
     core,
     is_stop_word,
-    join_hyphens,
     language_of,
     outline,
     plain_words,
@@ -41,6 +39,7 @@ from nanobot.memory.analysis import (
 )
 from nanobot.memory.importance import without_importance
 from nanobot.memory.languages import ENGLISH
+from nanobot.memory.spelling import HYPHENATED, join_hyphens
 
 LEAST = 0.5
 """Minimum similarity of a removed and an added line that are one line, reworded."""

@@ -1,7 +1,7 @@
 """Other spellings: codes and numbers written together or apart, and mistyped words. Pure.
 
 Texts get additional words for their codes (`join_codes`), and so do questions, so that one spelling
-finds the other. `Like` queries for other spellings of a single word are in FTS5's syntax."""
+finds the other."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import combinations, pairwise
 
-_CANDIDATE = re.compile(r"\d|[a-z][A-Z]")
-_HYPHENATED = re.compile(r"(?<![\w-])[^\W_]{1,12}(?:[-_][^\W_]{1,12}){1,4}(?![\w-])")
-_CAMEL = re.compile(r"\b[^\W\d_]*[a-z][A-Z][^\W\d_]*\b")
-_HUMP = re.compile(r"[A-Z]?[a-z]{2,}|[A-Z]{3,}(?![a-z])")
-_THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:[ .,'’\u00a0\u202f]\d{3})+(?![\d])")
-_LONG = re.compile(r"\d(?:(?:[ .,'’/\u00a0\u202f-]|\) ?| ?\()?\d){6,33}")
-_APART = re.compile(r"\b([^\W\d_]{1,6}) (\d{1,6})\b")
-_BOUNDARY = re.compile(r"(?<=[^\W\d_])(?=\d)|(?<=\d)(?=[^\W\d_])")
+# Compiled and cached by `re` at their first use.
+HYPHENATED = r"(?<![\w-])[^\W\d_]{1,20}(?:[-\u2011][^\W\d_]{1,20}){1,2}(?![\w-])"
+_CANDIDATE = r"\d|[a-z][A-Z]"
+_JOINED = r"(?<![\w-])[^\W_]{1,12}(?:[-_][^\W_]{1,12}){1,4}(?![\w-])"
+_CAMEL = r"\b[^\W\d_]*[a-z][A-Z][^\W\d_]*\b"
+_HUMP = r"[A-Z]?[a-z]{2,}|[A-Z]{3,}(?![a-z])"
+_THOUSANDS = r"(?<![\d.,])\d{1,3}(?:[ .,'’\u00a0\u202f]\d{3})+(?![\d])"
+_LONG = r"\d(?:(?:[ .,'’/\u00a0\u202f-]|\) ?| ?\()?\d){6,33}"
+_APART = r"\b([^\W\d_]{1,6}) (\d{1,6})\b"
+_BOUNDARY = r"(?<=[^\W\d_])(?=\d)|(?<=\d)(?=[^\W\d_])"
 
 _TAIL, _DIGITS = "\ue100", 7
 """The word for a long number is a character of private use and its last digits: telephone numbers
@@ -35,21 +37,35 @@ _ALPHABETS = (
 )
 
 
+def join_hyphenated(text: str) -> list[str]:
+    """Return the hyphenated words of `text`, each as one word: `email` for `e-mail`."""
+    found = re.findall(HYPHENATED, text) if "-" in text or "\u2011" in text else ()
+    return [join_hyphens(word) for word in found]
+
+
+def join_hyphens(word: str) -> str:
+    return re.sub(r"\W", "", word)
+
+
 def join_codes(text: str) -> list[str]:
     """Return the additional words for the codes (`x7k9qp` for `X7K-9QP`), long and grouped numbers
     (`12000` for `12,000`) and camel-case names (`user` and `name` for `userName`) in `text`."""
-    if not _CANDIDATE.search(text):
+    if not re.search(_CANDIDATE, text):
         return []
-    found = [re.sub(r"[-_]", "", code).lower() for code in _HYPHENATED.findall(text)]
+    found = [re.sub(r"[-_]", "", code).lower() for code in re.findall(_JOINED, text)]
     found = [code for code in found if not code.isalpha() and not code.isdecimal()]
-    found += [number for each in _THOUSANDS.findall(text) if len(number := _digits(each)) < _DIGITS]
-    found += map(_tail, _LONG.findall(text))
-    return found + [part.lower() for name in _CAMEL.findall(text) for part in _HUMP.findall(name)]
+    found += [
+        number for each in re.findall(_THOUSANDS, text) if len(number := _digits(each)) < _DIGITS
+    ]
+    found += map(_tail, re.findall(_LONG, text))
+    return found + [
+        part.lower() for name in re.findall(_CAMEL, text) for part in re.findall(_HUMP, name)
+    ]
 
 
 def join_apart(text: str) -> list[str]:
     """Return the letters and numbers of a question that may be one word: `lh1829` for `LH 1829`."""
-    return [f"{letters}{digits}".lower() for letters, digits in _APART.findall(text)]
+    return [f"{letters}{digits}".lower() for letters, digits in re.findall(_APART, text)]
 
 
 def is_hidden(word: str) -> bool:
@@ -60,8 +76,8 @@ def is_hidden(word: str) -> bool:
 def spell_code(word: str) -> Iterator[str]:
     """Yield the FTS5 terms for other spellings of a code: the phrase `lh 1829` for `lh1829`, and
     the end of a long number."""
-    yield from map(_tail, _LONG.findall(word))
-    parts = _BOUNDARY.split(word) if word.isalnum() and not word.isdecimal() else ()
+    yield from map(_tail, re.findall(_LONG, word))
+    parts = re.split(_BOUNDARY, word) if word.isalnum() and not word.isdecimal() else ()
     if len(parts) > 1:
         yield " ".join(parts)
 
