@@ -56,7 +56,6 @@ from nanobot.tooling import TurnContext
 
 _AS_FILE = "\n\n[The full text ({:,} characters) is in the file below.]"
 
-
 _RENDERING = 10
 """Measuring a character takes as long as parsing this many bytes. 80,000 characters take up to a
 second."""
@@ -228,20 +227,12 @@ class Notifier:
             name = name or f"tell-{secrets.token_hex(8)}"
             await self._bus.send_outgoing(name, Outgoing("reply", await self._split(message)))
 
-    async def notify(
-        self,
-        scope: str,
-        text: str,
-        buttons: Sequence[Button] = (),
-        channels: Sequence[str] | None = None,
-        name: str = "",
-    ) -> Address | None:
-        """Send a message to the chat that a scope used last, on reachable channels or the given
-        ones. Return the chat, or None if there is none."""
-        channels = self._chats.reachable if channels is None else channels
-        place = await asyncio.to_thread(self._chats.latest, scope, channels)
+    async def notify(self, scope: str, text: str, buttons: Sequence[Button] = ()) -> Address | None:
+        """Send a message to the chat that a scope used last on reachable channels. Return the chat,
+        or None if there is none."""
+        place = await asyncio.to_thread(self._chats.latest, scope, self._chats.reachable)
         if place is not None:
-            await self.send(place, text, buttons, name)
+            await self.send(place, text, buttons)
         return place
 
     async def ask(
@@ -257,10 +248,10 @@ class Notifier:
             await self.send(here, text, buttons, name, is_temporary=caller.is_temporary)
             return here
         text += f"\nRequested in {escape_invisible(caller.session_key)} (turn {caller.turn_id})."
-        place = await self.notify(OWNER, text, buttons, name=name)
-        place = place or await self.notify(OWNER, text, buttons, self._chats.anywhere, name)
-        if place is not None and place != here:
-            caller.show_output("Waiting for the owner's approval.\n")
+        if (place := await self._find_place(OWNER)) is not None:
+            await self.send(place, text, buttons, name)
+            if place != here:
+                caller.show_output("Waiting for the owner's approval.\n")
         return place
 
     async def place_of(self, caller: TurnContext) -> Address:
@@ -268,18 +259,24 @@ class Notifier:
         chat that its person used last. Raise `ToolError` if there is none."""
         if caller.channel in self._chats.anywhere:
             return find_home_chat(caller.address, caller.session_key)
-        for channels in (self._chats.reachable, self._chats.anywhere):
-            place = await asyncio.to_thread(self._chats.latest, caller.scope, channels)
-            if place is not None:
-                return place
+        if (place := await self._find_place(caller.scope)) is not None:
+            return place
         hint = "The person must write to nanobot in a chat first."
         raise ToolError("there is no chat yet to send messages to", hint=hint)
+
+    async def _find_place(self, scope: str) -> Address | None:
+        """Return the chat that a scope used last, in a terminal only if there is no other."""
+        reachable, anywhere = self._chats.reachable, self._chats.anywhere
+        place = await asyncio.to_thread(self._chats.latest, scope, reachable)
+        return place or await asyncio.to_thread(self._chats.latest, scope, anywhere)
 
     async def warn(self, text: str, name: str = "", closed: str = "") -> None:
         """Warn the owner once per `name`, in the chat that they used last on another channel than
         `closed`. A terminal counts too, as an unseen warning is better than none."""
         channels = [channel for channel in self._chats.anywhere if channel != closed]
-        await self.notify(OWNER, text, (), channels, name)
+        place = await asyncio.to_thread(self._chats.latest, OWNER, channels)
+        if place is not None:
+            await self.send(place, text, name=name)
 
     def warn_of_failure(self, where: str, error: Exception) -> None:
         """Warn the owner why others in the conversation `where` get no answer, once a day per
@@ -308,10 +305,10 @@ class Notifier:
             return
         codes = " ".join(fact.code for fact in select_for_notice(facts))
         every = " all" if len(facts) > 1 else ""
-        buttons = [
-            Button(f"{verb}{every}", f"/memory {verb.lower()} {codes}")
-            for verb in ("Accept", "Drop")
-        ]
+        buttons = (
+            Button(f"Accept{every}", f"/memory accept {codes}"),
+            Button(f"Drop{every}", f"/memory drop {codes}"),
+        )
         await self._remark(scope, pending_notice(facts), buttons, session)
 
     async def notify_loss(self, scope: str, loss: Loss) -> None:
@@ -371,14 +368,11 @@ def background_turn_note(
     """Return the note for a chat's conversation about the output `text` of a background turn.
     `origins` are the marks of the messages that the turn has read."""
     who = "heartbeat" if inbound.origin.initiator == "heartbeat" else f"job “{_name(inbound)}”"
-    foreign = set(origins)
-    origin = (
-        origin_of_relay(f"job:{inbound.origin.job or 'heartbeat'}", foreign) if foreign else NANOBOT
-    )
+    foreign, job = set(origins), f"job:{inbound.origin.job or 'heartbeat'}"
+    origin = origin_of_relay(job, foreign) if foreign else NANOBOT
     event_id = f"{inbound.event_id}:said"
-    return conversation_note(
-        inbound.address, f"said here by the {who}", text, event_id, origin, now
-    )
+    said = f"said here by the {who}"
+    return conversation_note(inbound.address, said, text, event_id, origin, now)
 
 
 def conversation_note(
@@ -417,8 +411,6 @@ GAVE_UP = (
     "nanobot stopped unexpectedly {} times while working on this message, so it won't try again "
     "automatically. To try once more, send /retry."
 )
-
-
 BEHIND_ANOTHER = (
     "An earlier message in this conversation is still pending. This one is saved and will be "
     "answered next. To drop the earlier one, send /stop."
