@@ -20,12 +20,15 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from loguru import logger
 
 from nanobot.bus.events import (
     OWNER_ACCOUNT,
+    PAGE,
     Button,
     InboundMessage,
     Media,
@@ -42,15 +45,19 @@ from nanobot.bus.events import (
     TurnStarted,
     Waiting,
 )
-from nanobot.channel import ChannelHost, Chat, Limits, Operation, Overview, Sender
+from nanobot.channel import ChannelHost, Chat, GatewayEvent, Limits, Operation, Overview, Sender
 from nanobot.channel.health import ConnectionSlot
+from nanobot.channel.temporary import make_temporary
 from nanobot.clock import with_timeout
 from nanobot.errors import NanobotError, SendRefused, StorageError
-from nanobot_cli.listeners import Connection, Listener, NoConnection, Shown, Turn
+from nanobot.text import shorten
+from nanobot_cli.listeners import Connection, Listener, Turn
 from nanobot_cli.unseen import Shelf
+from nanobot_cli.uploads import Uploads, decode_files
 from nanobot_cli.wire import (
     TEMPORARY,
     AgentMessage,
+    ChatEvent,
     ChatRequest,
     Choice,
     Closed,
@@ -67,6 +74,7 @@ PERSON = OWNER_ACCOUNT
 """The sender of every message: only the home's owner can open the socket."""
 
 _NO_LIMIT = 1 << 62
+_NEWEST, _SHOWN_CHARACTERS = 20, 300  # of a conversation that goes on at the page
 _MOST_UNHEARD = 100  # replies kept for clients that ask again
 _ON_ITS_WAY_SECONDS = 2.0  # longest time between the end of a turn and the sending of its reply
 
@@ -90,8 +98,6 @@ class CliChannel:
         """Turns that go on later, whose requests have their reply."""
         self._core: ConnectionSlot[ChannelHost] = ConnectionSlot()
         self._telling = asyncio.Lock()
-        self._has_files = True
-        """True if there may be files of unanswered messages, at first of an earlier process."""
 
     def oversee(self, overview: Overview) -> Mapping[str, Operation]:
         """See `nanobot.channel.Overseer`."""
@@ -104,12 +110,36 @@ class CliChannel:
         if self._overview is None:
             await asyncio.Event().wait()
             return
-        from nanobot_cli.elsewhere import follow_page
 
-        def tell(chat: str, event: Note | AgentMessage) -> None:
-            _show(event, self._watchers_of(chat))
+        events: asyncio.Queue[tuple[str, InboundMessage | TurnEnded]] = asyncio.Queue()
 
-        await follow_page(self._overview, lambda chat: bool(self._watchers_of(chat)), tell)
+        def note_event(happening: GatewayEvent) -> None:
+            """Keep an event of the page in a conversation of the terminal."""
+            event, key = happening.event, happening.session_key
+            is_here = key.startswith("cli:")
+            if is_here and isinstance(event, InboundMessage | TurnEnded) and event.channel == PAGE:
+                events.put_nowait((key, event))
+
+        with self._overview.watch(note_event):
+            while True:
+                await self._show_page(self._overview, *await events.get())
+
+    async def _show_page(
+        self, overview: Overview, key: str, event: InboundMessage | TurnEnded
+    ) -> None:
+        """Show a message that was written on the page, or the answer, which went there."""
+        if not (watchers := self._watchers_of(key.removeprefix("cli:"))):
+            return
+        if isinstance(event, InboundMessage):
+            words = f"You on the page: {shorten(event.content, _SHOWN_CHARACTERS)}"
+            _show(Note("", words), watchers if event.content else ())
+            return
+        arguments = {"key": key, "limit": _NEWEST}
+        shown: Any = await overview.operations["conversations.show"](arguments)
+        for one in shown["messages"]:
+            is_answer = one["role"] == "assistant" and one.get("turn") == event.turn_id
+            if is_answer and one["content"]:
+                _show(AgentMessage("", one["content"]), watchers)
 
     async def chat(self, data: Mapping[str, object], connection: Connection) -> None:
         """Process one request of the control socket. Return when its message is durable, or its
@@ -145,7 +175,7 @@ class CliChannel:
             if part.late:  # the sender was asked to wait
                 await self._tell_or_keep(host, part, watching=True)
             else:
-                _tell(host, part, self._watching(part.chat_id))
+                _tell(host, part, self._in_chat(part.chat_id, watching=True))
         for event_id, listener in zip(part.event_ids, listeners, strict=True):
             listener.texts.append(part.content)
             if part.last:
@@ -166,8 +196,6 @@ class CliChannel:
 
     async def fetch(self, media: Media, limit: int) -> bytes:
         """See `nanobot.channel`."""
-        from nanobot_cli.uploads import Uploads
-
         uploads = Uploads((await self._core.wait()).state_folder)
         return await asyncio.to_thread(uploads.read, media.ref, limit)
 
@@ -178,7 +206,8 @@ class CliChannel:
             case TurnEnded():
                 self._end(event)
                 if event.outcome in ("done", "failed", "stopped"):
-                    await self._drop_files(event.event_ids)
+                    uploads = Uploads((await self._core.wait()).state_folder)
+                    await asyncio.to_thread(uploads.drop, event.event_ids)
             case Notice():
                 _show(Note("", event.text), self._in_chat(event.chat_id))
             case Waiting():
@@ -213,21 +242,22 @@ class CliChannel:
             self._is_watched.set()
 
     async def _publish(self, host: ChannelHost, event_id: str, waiter: Listener) -> None:
-        request = waiter.request
-        files = await self._keep_files(host, event_id, request)
+        request, now = waiter.request, host.clock.now()
+        files: tuple[Media, ...] = ()
+        if request.attached:
+            keep = partial(Uploads(host.state_folder).keep, event_id, decode_files(request))
+            files = await asyncio.to_thread(keep, now.timestamp())
         message = InboundMessage(
             channel=self.name,
             chat_id=waiter.chat_id,
             sender_id=PERSON,
             content=request.text,
             event_id=event_id,
-            timestamp=host.clock.now(),
+            timestamp=now,
             media=files,
             session_override="" if request.session.startswith("cli:") else request.session,
         )
         if request.is_temporary:
-            from nanobot.channel.temporary import make_temporary
-
             message = make_temporary(message, request.earlier)
         self._waiters[event_id] = waiter
         try:
@@ -244,29 +274,6 @@ class CliChannel:
         for turn_id, turn in self._turns.items():  # it was resumed before the client was back
             if event_id in turn.events and not waiter.is_over:
                 waiter.join(turn_id, turn.unheard)
-
-    async def _keep_files(
-        self, host: ChannelHost, event_id: str, request: ChatRequest
-    ) -> tuple[Media, ...]:
-        """Store the files of a message until it is answered. Raises `NanobotError`."""
-        if not request.attached:
-            return ()
-        from nanobot_cli.uploads import Uploads, decode_files
-
-        files = decode_files(request)
-        self._has_files = True
-        now = host.clock.now().timestamp()
-        return await asyncio.to_thread(Uploads(host.state_folder).keep, event_id, files, now)
-
-    async def _drop_files(self, event_ids: Sequence[str]) -> None:
-        """Delete the files of answered messages."""
-        if self._has_files and event_ids:
-            from nanobot_cli.uploads import Uploads
-
-            folder = (await self._core.wait()).state_folder
-            self._has_files = False  # `_keep_files` may set it meanwhile
-            left = await asyncio.to_thread(Uploads(folder).drop, event_ids)
-            self._has_files = self._has_files or left
 
     async def _is_unanswered(self, host: ChannelHost, event_id: str, waiter: Listener) -> bool:
         """Return True if this process answers a message that is already stored: its reply is kept
@@ -286,7 +293,7 @@ class CliChannel:
         waiter = self._waiters.get(event_id)
         if waiter is None or waiter.is_gone:
             self._waiters.pop(event_id, None)
-            nobody = Listener(ChatRequest(event_id, "", ""), "", NoConnection())
+            nobody = Listener(ChatRequest(event_id), "", None)
             waiter = self._unheard.setdefault(event_id, waiter or nobody)
             if len(self._unheard) > _MOST_UNHEARD:
                 self._unheard.popitem(last=False)
@@ -303,10 +310,9 @@ class CliChannel:
         if event.turn_id not in self._turns:
             self._postponed.add(event.turn_id)
         is_postponed = event.turn_id in self._postponed
-        find, place = (
-            (self._watchers_of, event.chat_id) if is_postponed else (self._in_turn, event.turn_id)
-        )
-        _show(Reading("", str(event)), find(place))
+        listeners = self._in_turn(event.turn_id)
+        listeners = self._watchers_of(event.chat_id) if is_postponed else listeners
+        _show(Reading("", str(event)), listeners)
 
     def _take(self, event: TurnStarted | TurnJoined) -> None:
         """Report to the new requests of a turn that it answers them."""
@@ -317,7 +323,7 @@ class CliChannel:
                 if event_id in self._waiters:
                     self._waiters[event_id].join(event.turn_id)
 
-    def _show_step(self, turn_id: str, event: Delta | Tool | ToolDone) -> None:
+    def _show_step(self, turn_id: str, event: ChatEvent) -> None:
         """Show a step of a turn to its requests, or keep it for a client that repeats one."""
         if listeners := self._in_turn(turn_id):
             _show(event, listeners)
@@ -328,7 +334,7 @@ class CliChannel:
         self._turns.pop(event.turn_id, None)
         if event.turn_id in self._postponed and event.outcome != "waiting":
             self._postponed.discard(event.turn_id)
-            _show(Reading(), self._watching(event.chat_id))
+            _show(Reading(), self._in_chat(event.chat_id, watching=True))
         for event_id in event.event_ids:
             listener = self._listener(event_id)
             listener.ended = event
@@ -341,28 +347,23 @@ class CliChannel:
         """Send a part to the listeners of its chat (only to watchers with `watching`), or keep it
         if there are none. Raises `StorageError` if it cannot be stored."""
         async with self._telling:
-            find = self._watching if watching else self._in_chat
-            if listeners := find(part.chat_id):
+            if listeners := self._in_chat(part.chat_id, watching=watching):
                 _tell(host, part, listeners)
             elif not part.is_temporary and (part.content.strip() or part.media):
                 moment = host.clock.now().isoformat()
                 await asyncio.to_thread(Shelf(host.state_folder).add, part, moment)
 
-    def _in_chat(self, chat_id: str) -> list[Listener]:
-        """Return the listeners of a chat, or if it has none, of all chats."""
-        listeners = [one for one in (*self._watchers, *self._waiters.values()) if not one.is_gone]
+    def _in_chat(self, chat_id: str, *, watching: bool = False) -> list[Listener]:
+        """Return the listeners of a chat, or if it has none, of all chats. With `watching`, return
+        only watchers."""
+        waiters = () if watching else self._waiters.values()
+        listeners = [one for one in (*self._watchers, *waiters) if not one.is_gone]
         found = [one for one in listeners if one.chat_id == chat_id]
-        others = (one for one in listeners if one.request.everywhere)
-        return found or ([] if chat_id.startswith(TEMPORARY) else [*others])
+        others = [one for one in listeners if one.request.everywhere]
+        return found or ([] if chat_id.startswith(TEMPORARY) else others)
 
     def _watchers_of(self, chat_id: str) -> list[Listener]:
         return [one for one in self._watchers if one.chat_id == chat_id and not one.is_gone]
-
-    def _watching(self, chat_id: str) -> list[Listener]:
-        """Return the watchers of a chat, or if it has none, of all chats."""
-        return self._watchers_of(chat_id) or [
-            one for one in self._in_chat(chat_id) if one.request.everywhere
-        ]
 
     def _in_turn(self, turn_id: str) -> list[Listener]:
         events = self._turns[turn_id].events if turn_id in self._turns else ()
@@ -375,7 +376,7 @@ def _one_each(listeners: Sequence[Listener]) -> Iterable[Listener]:
     return {id(one.connection): one for one in reversed(listeners)}.values()
 
 
-def _show(event: Shown, listeners: Sequence[Listener]) -> None:
+def _show(event: ChatEvent, listeners: Sequence[Listener]) -> None:
     for listener in _one_each(listeners):
         listener.send(event)
 

@@ -1,23 +1,27 @@
 """Completion at the prompt: commands, models, and paths of files to attach (`@notes.txt`).
 
-The menu takes as many rows as it has entries, and none if it is closed. Paths come from an index of
-the working directory, which is read with bounded work and without hidden and ignored files."""
+Paths come from an index of the working directory, which is read with bounded work and without
+hidden and ignored files."""
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
-from itertools import islice, takewhile
+from itertools import islice
 from pathlib import Path
 
-from prompt_toolkit import PromptSession
-from prompt_toolkit.completion import CompleteEvent, Completer, Completion
+from prompt_toolkit.buffer import Buffer
+from prompt_toolkit.completion import (
+    CompleteEvent,
+    Completer,
+    Completion,
+    get_common_complete_suffix,
+)
 from prompt_toolkit.document import Document
 
 from nanobot.errors import NanobotError
@@ -32,30 +36,13 @@ _MENU_ROWS = 10
 _MOST_FILES, _MOST_SHOWN = 10_000, 50
 _SECONDS, _FRESH_SECONDS = 0.3, 5.0
 _HEAVY = frozenset({"node_modules", "__pycache__", "venv", "target"})
-_IGNORE_BYTES = 50_000
-
-
-class ChatPrompt(PromptSession[str]):
-    """A prompt whose completion menu fits its entries."""
-
-    @property
-    def reserve_space_for_menu(self) -> int:
-        """Rows of the text and of the open menu."""
-        state = self.default_buffer.complete_state
-        if state is None or not state.completions:
-            return 0
-        rows = min(_MENU_ROWS, len(state.completions))
-        return self.default_buffer.document.cursor_position_row + 1 + rows
-
-    @reserve_space_for_menu.setter
-    def reserve_space_for_menu(self, _: int) -> None:
-        """Ignore the library's default."""
+_IGNORE_CHARACTERS = 50_000
 
 
 class ChatCompleter(Completer):
     """A completer for names of commands at the beginning of the text, names of models after
-    `/model`, and paths below `folder` after `@`. `models` may take seconds and is called when the
-    person has typed as much."""
+    `/model`, and paths below `folder` after `@`. It blocks: `models` may take seconds, and is
+    called once."""
 
     def __init__(
         self,
@@ -65,96 +52,52 @@ class ChatCompleter(Completer):
     ) -> None:
         self._commands, self._models = commands, models
         self._known: Sequence[str] | None = None
-        self._files = FileIndex(folder)
+        self._folder = folder
+        self._paths: Sequence[str] = ()
+        self._paths_until = 0.0
 
     def get_completions(
         self, document: Document, complete_event: CompleteEvent
-    ) -> Iterable[Completion]:
+    ) -> Iterator[Completion]:
         typed = document.text_before_cursor
         if (match := _FILE.search(typed)) is not None:
             word = match["word"]
-            for path in self._files.matching(word.removeprefix('"')):
+            for path in self._matching_paths(word.removeprefix('"')):
                 yield Completion(_quote(path), -len(word), display=path)
-            return
-        word = typed.removeprefix(_MODEL)
-        for name, summary in self._matching(typed):
-            yield Completion(name, start_position=-len(word), display_meta=summary)
-
-    async def get_completions_async(
-        self, document: Document, complete_event: CompleteEvent
-    ) -> AsyncGenerator[Completion, None]:
-        typed = document.text_before_cursor
-        if typed.startswith(_MODEL) and self._known is None:
-            self._known = ()  # ask only once
-            self._known = await asyncio.to_thread(self._models)
-        elif _FILE.search(typed):
-            await asyncio.to_thread(self._files.refresh)
-        for completion in self.get_completions(document, complete_event):
-            yield completion
+        elif typed.startswith(_MODEL):
+            part = typed.removeprefix(_MODEL)
+            for name in self._matching_models(part.lower()):
+                yield Completion(name, -len(part))
+        elif typed.startswith("/"):
+            for name, summary in self._commands:
+                if name.startswith(typed):
+                    yield Completion(name, -len(typed), display_meta=summary)
 
     def common(self, typed: str) -> str:
-        """Return the common continuation of all completions of `typed`."""
-        if (match := _FILE.search(typed)) is not None:
-            word = match["word"]
-            self._files.refresh()
-            names = [] if word.startswith('"') else list(map(_quote, self._files.matching(word)))
-        else:
-            word = typed.removeprefix(_MODEL)
-            names = [name for name, _ in self._matching(typed)]
-        if not all(name.startswith(word) for name in names):
+        """Return the common continuation of all completions of `typed`, of the known models for
+        their names."""
+        is_quoted = (match := _FILE.search(typed)) is not None and match["word"].startswith('"')
+        if is_quoted or (typed.startswith(_MODEL) and self._known is None):
             return ""
-        rests = [name[len(word) :] for name in names]
-        same = takewhile(lambda letters: len(set(letters)) == 1, zip(*rests, strict=False))
-        return "".join(letters[0] for letters in same)
+        document = Document(typed)
+        found = self.get_completions(document, CompleteEvent(completion_requested=True))
+        return get_common_complete_suffix(document, [*found])
 
-    def _matching(self, typed: str) -> list[tuple[str, str]]:
-        if typed.startswith(_MODEL):
-            part = typed.removeprefix(_MODEL).lower()
-            found = [name for name in self._known or () if part in name.lower()]
-            found.sort(key=lambda name: (not name.lower().startswith(part), name))
-            return [(name, "") for name in found]
-        if not typed.startswith("/"):
-            return []
-        return [command for command in self._commands if command[0].startswith(typed)]
+    def _matching_models(self, part: str) -> list[str]:
+        if self._known is None:
+            self._known = ()  # ask only once
+            self._known = self._models()
+        found = [name for name in self._known if part in name.lower()]
+        return sorted(found, key=lambda name: (not name.lower().startswith(part), name))
 
-
-def read_commands(data: object) -> list[tuple[str, str]]:
-    """Return the names and summaries in the answer of the operation `commands`."""
-    return [
-        ("/" + str(command.get("name", "")), clean(str(command.get("summary", ""))))
-        for command in (data if isinstance(data, list) else ())
-        if isinstance(command, dict)
-    ]
-
-
-def list_models(ask: Ask) -> Sequence[str]:
-    """Return the names of the models. Blocks."""
-    answer: object = None
-    with suppress(NanobotError):  # no completion then
-        answer = ask("models", {})
-    names = answer.get("models") if isinstance(answer, dict) else None
-    return [one_line(str(name), 200) for name in names] if isinstance(names, list) else []
-
-
-class FileIndex:
-    """The paths below `folder`. Folders end with a slash."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._paths: Sequence[str] = ()
-        self._read_at = float("-inf")
-
-    def refresh(self) -> None:
-        """Read the folder again if the index is a few seconds old. Blocks briefly."""
-        if time.monotonic() - self._read_at > _FRESH_SECONDS:
-            self._paths = list_paths(self._folder)
-            self._read_at = time.monotonic()
-
-    def matching(self, part: str) -> list[str]:
+    def _matching_paths(self, part: str) -> list[str]:
         """Return some paths that contain `part` in any case, the best matches first. A part outside
         the folder (`../`, `~/` or `/`) is completed in its own folder."""
         if part.startswith(("/", "~/", "../")):
             return list(islice(_list_outside(self._folder, part), _MOST_SHOWN))
+        if time.monotonic() > self._paths_until:
+            self._paths = list_paths(self._folder)
+            self._paths_until = time.monotonic() + _FRESH_SECONDS
         wanted = part.lower()
 
         def rank(path: str) -> tuple[bool, bool, int, str]:
@@ -165,6 +108,27 @@ class FileIndex:
 
         found = [path for path in self._paths if wanted in path.lower() and path != part]
         return sorted(found, key=rank)[:_MOST_SHOWN]
+
+
+def rows_with_menu(buffer: Buffer) -> int:
+    """Return the rows of the text and of the open completion menu, 0 if it is closed."""
+    state = buffer.complete_state
+    entries = len(state.completions) if state else 0
+    return buffer.document.cursor_position_row + 1 + min(_MENU_ROWS, entries) if entries else 0
+
+
+def read_commands(ask: Ask) -> list[tuple[str, str]]:
+    """Return the names and summaries of the commands."""
+    with suppress(NanobotError):  # no completion then
+        return [(f"/{one['name']}", clean(one["summary"])) for one in ask("commands", {})]
+    return []
+
+
+def list_models(ask: Ask) -> Sequence[str]:
+    """Return the names of the models. Blocks."""
+    with suppress(NanobotError):  # no completion then
+        return [one_line(name, 200) for name in ask("models", {})["models"]]
+    return ()
 
 
 def list_paths(folder: Path) -> list[str]:
@@ -195,22 +159,15 @@ def _is_shown(name: str) -> bool:
 def _read_ignored(folder: Path) -> Callable[[str], bool]:
     """Return a test for paths that the folder's `.gitignore` names. Exceptions in it (`!`) are not
     supported."""
-    lines: Sequence[str] = ()
-    with (
-        suppress(OSError),
-        (folder / ".gitignore").open(encoding="utf-8", errors="replace") as file,
-    ):
-        lines = file.read(_IGNORE_BYTES).split("\n")
-    named = [line.strip() for line in lines if line.strip() and line[0] not in "#!"]
-    patterns = [one.strip("/").removeprefix("**/") for one in named]
-    anchored = ["/" in one.rstrip("/") and not one.startswith("**/") for one in named]
+    text = ""
+    with suppress(OSError):
+        text = (folder / ".gitignore").read_text("utf-8", "replace")[:_IGNORE_CHARACTERS]
+    lines = [line.strip() for line in text.split("\n") if line.strip() and line[0] not in "#!"]
+    patterns = [line.removeprefix("**/").rstrip("/") for line in lines]
 
     def is_ignored(path: str) -> bool:
         name = path.rpartition("/")[2]
-        return any(
-            fnmatchcase(path if is_path else name, pattern)
-            for pattern, is_path in zip(patterns, anchored, strict=True)
-        )
+        return any(fnmatchcase(path if "/" in one else name, one.strip("/")) for one in patterns)
 
     return is_ignored
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import count
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nanobot.errors import NanobotError
 from nanobot_cli.text import one_line
@@ -25,8 +25,10 @@ _MOST = 200
 _BEFORE = 16
 """Characters that are shown before the first word of a hit."""
 
-Ask = Callable[[str, Mapping[str, object]], object]
+Ask = Callable[[str, Mapping[str, object]], Any]
 """Runs an operation of the gateway. Raises `NanobotError`."""
+Record = Mapping[str, Any]
+"""An object in its answer."""
 
 
 class Conversation(NamedTuple):
@@ -67,10 +69,8 @@ class ConversationList:
         """Return a page of the list, the last used first. With `words`, return the conversations
         with these in their title or last words, then all with a message that has every word.
         Raises `NanobotError`."""
-        arguments = {"query": words, "scope": _OWNER if words else "", "offset": offset}
-        data = self._ask("conversations.list", {**arguments, "limit": PAGE_SIZE})
-        listed = _records(data, "conversations")
-        found = {str(one["key"]): _listed(one) for one in listed if _is_owners(one)}
+        listed = self._list(query=words, scope=_OWNER if words else "", offset=offset)
+        found = {one["key"]: _read(one) for one in listed if _is_owners(one)}
         if words and not offset:
             for hit in self._search(words):
                 found[hit.key] = found.get(hit.key, hit)._replace(hit=hit.hit)
@@ -79,52 +79,50 @@ class ConversationList:
     def last_used(self) -> str:
         """Return the key of the last used conversation of the terminal and the page, or the
         default key. Raises `NanobotError`."""
-        data = self._ask("conversations.list", {"limit": _MOST})
-        own = [_listed(one) for one in _records(data, "conversations") if _is_owners(one)]
+        own = [_read(one) for one in self._list(limit=_MOST) if _is_owners(one)]
         latest = max((one for one in own if one.is_own), key=lambda one: one.at, default=None)
         return latest.key if latest else DEFAULT_SESSION
 
     def messages(self, key: str, limit: int) -> list[tuple[str, str]]:
         """Return the last spoken messages of a conversation: the role and the text of each. Raises
         `NanobotError`."""
-        data = self._ask("conversations.show", {"key": key, "limit": _MOST})
-        spoken = [
-            (str(one["role"]), str(one["content"]))
-            for one in _records(data, "messages")
-            if one.get("role") in ("user", "assistant") and one.get("content") and _is_spoken(one)
-        ]
+        messages = self._ask("conversations.show", {"key": key, "limit": _MOST})["messages"]
+        spoken = [(one["role"], one["content"]) for one in messages if _is_spoken(one)]
         return spoken[-limit:]
 
     def new_key(self, now: datetime, *taken: str) -> str:
         """Return the key of a new conversation, named after the time."""
-        for number in count(1):
-            key = f"cli:{now:%y%m%d-%H%M}{f'-{number}' if number > 1 else ''}"
-            if key not in taken and self._is_new(key):
-                return key
-        raise AssertionError("unreachable")
+        key = name = f"cli:{now:%y%m%d-%H%M}"
+        number = 1
+        while key in taken or not self._is_new(key):
+            number += 1
+            key = f"{name}-{number}"
+        return key
 
     def _is_new(self, key: str) -> bool:
         try:
-            data = self._ask("conversations.show", {"key": key, "limit": 1})
+            return bool(self._ask("conversations.show", {"key": key, "limit": 1})["new"])
         except NanobotError:  # it will be seen when it is used
             return True
-        return not isinstance(data, dict) or data.get("new") is not False
+
+    def _list(self, *, limit: int = PAGE_SIZE, **arguments: object) -> Sequence[Record]:
+        data = self._ask("conversations.list", {**arguments, "limit": limit})
+        return list[Record](data["conversations"])
 
     def _search(self, words: str) -> Iterator[Conversation]:
         """Yield the conversations of messages with the words, each with its newest message, the
         newest first."""
+        arguments = {"query": words, "scope": _OWNER, "limit": PAGE_SIZE}
         try:
-            arguments = {"query": words, "scope": _OWNER, "limit": PAGE_SIZE}
-            data = self._ask("conversations.search", arguments)
-        except NanobotError:  # an older gateway
+            hits = self._ask("conversations.search", arguments)["hits"]
+        except NanobotError:  # the titles have to do
             return
         known = set[str]()
-        for one in _records(data, "hits"):
-            title, snippet = str(one.get("title") or ""), _begin_at_words(one)
-            key, at = str(one.get("key") or ""), str(one.get("at") or "")
-            if key not in known and is_session_key(key):
-                known.add(key)
-                yield Conversation(key, one_line(title, _MOST), at, one_line(snippet, _MOST))
+        for one in hits:
+            if one["key"] not in known and is_session_key(one["key"]):
+                known.add(one["key"])
+                title, snippet = one_line(one.get("title", ""), _MOST), _begin_at_words(one)
+                yield Conversation(one["key"], title, one["at"], one_line(snippet, _MOST))
 
 
 class LastConversation:
@@ -147,13 +145,10 @@ class LastConversation:
         """Store the key. Best effort."""
         if not key.startswith("cli:"):
             return
-        draft = self._path.with_name(f"{self._path.name}.{os.getpid()}")
-        try:
-            draft.touch(mode=0o600)
-            draft.write_text(key, encoding="utf-8")
-            draft.replace(self._path)
-        except OSError:  # the next chat continues an older conversation
-            draft.unlink(missing_ok=True)
+        from nanobot.io import replace_file
+
+        with suppress(OSError):  # the next chat continues an older conversation
+            replace_file(self._path, key.encode(), durable=False)
 
 
 class TemporaryChat:
@@ -181,32 +176,28 @@ class TemporaryChat:
             self.said.append(answer)
 
 
-def _begin_at_words(hit: Mapping[str, object]) -> str:
+def _begin_at_words(hit: Record) -> str:
     """Return the snippet of a hit, from shortly before the first of the words: a narrow terminal
     shows only its beginning."""
-    snippet, marks = str(hit.get("snippet") or ""), hit.get("marks")
-    first = marks[0] if isinstance(marks, list) and marks else [0]
-    at = first[0] if isinstance(first, list) and first and isinstance(first[0], int) else 0
-    start = snippet.rfind(" ", 0, max(0, at - _BEFORE)) + 1 if at > _BEFORE else 0
+    snippet, marks = hit["snippet"], hit.get("marks")
+    at = marks[0][0] if marks else 0
+    is_far = isinstance(at, int) and at > _BEFORE
+    start = snippet.rfind(" ", 0, at - _BEFORE) + 1 if is_far else 0
     return f"…{snippet[start:]}" if start else snippet
 
 
-def _records(data: object, key: str) -> Sequence[Mapping[str, object]]:
-    found = data.get(key) if isinstance(data, dict) else None
-    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+def _is_owners(one: Record) -> bool:
+    return one["scope"] == _OWNER and is_session_key(one["key"])
 
 
-def _is_owners(data: Mapping[str, object]) -> bool:
-    return data.get("scope") == _OWNER and is_session_key(str(data.get("key") or ""))
+def _is_spoken(one: Record) -> bool:
+    is_own = one["role"] == "user" and one.get("origin", "") in ("", "attached")
+    return bool(one["content"]) and (is_own or one["role"] == "assistant")
 
 
-def _is_spoken(data: Mapping[str, object]) -> bool:
-    return data.get("role") == "assistant" or data.get("origin", "") in ("", "attached")
-
-
-def _listed(data: Mapping[str, object]) -> Conversation:
-    key, name = str(data["key"]), data.get("title") or data.get("preview") or ""
-    return Conversation(key, one_line(str(name), _MOST), str(data.get("updated_at") or ""))
+def _read(one: Record) -> Conversation:
+    name = one.get("title") or one.get("preview") or ""
+    return Conversation(one["key"], one_line(name, _MOST), one["updated_at"] or "")
 
 
 def number_entries(found: Sequence[Conversation], now: datetime) -> str:

@@ -8,8 +8,8 @@ import contextlib
 import signal
 import sys
 import termios
+import tty
 from collections.abc import Callable, Iterator, Mapping
-from types import FrameType
 from typing import Any
 
 from prompt_toolkit.application import get_app
@@ -53,8 +53,6 @@ def key_bindings(
         elif not certain:
             buffer.start_completion()
 
-    _bind_paste_keys(keys, pastes)
-
     @keys.add("c-c", filter=typing)
     @keys.add("<sigint>")
     def _(event: KeyPressEvent) -> None:
@@ -63,6 +61,7 @@ def key_bindings(
         else:
             interrupt()
 
+    _bind_paste_keys(keys, pastes)
     return keys
 
 
@@ -90,20 +89,13 @@ def _bind_paste_keys(keys: KeyBindings, pastes: Pastes) -> None:
 def quiet_keyboard() -> Iterator[None]:
     """Hide typed characters until the prompt reads them. Ctrl-C is still a signal. Restore the
     terminal afterwards."""
+    before = termios.tcgetattr(sys.stdin)
     try:
-        keyboard = sys.stdin.fileno()
-        before = termios.tcgetattr(keyboard)
-    except (OSError, ValueError, termios.error):  # no terminal
-        yield
-        return
-    quiet = termios.tcgetattr(keyboard)
-    quiet[3] &= ~(termios.ECHO | termios.ICANON)
-    try:
-        termios.tcsetattr(keyboard, termios.TCSANOW, quiet)
+        tty.setcbreak(sys.stdin, termios.TCSANOW)
         yield
     finally:
         with contextlib.suppress(termios.error):  # the terminal is gone
-            termios.tcsetattr(keyboard, termios.TCSANOW, before)
+            termios.tcsetattr(sys.stdin, termios.TCSANOW, before)
 
 
 @contextlib.contextmanager
@@ -121,9 +113,6 @@ def end_on_failures_and_signals() -> Iterator[None]:
     def on_failure(_: object, context: Mapping[str, Any]) -> None:
         fail(context.get("exception") or RuntimeError(context["message"]))
 
-    def on_end_signal(number: int, _: FrameType | None) -> None:
-        loop.call_soon_threadsafe(fail, SystemExit(128 + number))
-
     taken = {
         number: handler
         for number in (signal.SIGTERM, signal.SIGHUP)
@@ -131,7 +120,7 @@ def end_on_failures_and_signals() -> Iterator[None]:
     }
     loop.set_exception_handler(on_failure)
     for number in taken:
-        signal.signal(number, on_end_signal)
+        loop.add_signal_handler(number, fail, SystemExit(128 + number))
     try:
         yield
     except asyncio.CancelledError:
@@ -140,4 +129,5 @@ def end_on_failures_and_signals() -> Iterator[None]:
         raise
     finally:
         for number, handler in taken.items():
+            loop.remove_signal_handler(number)
             signal.signal(number, handler)

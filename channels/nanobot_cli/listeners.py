@@ -10,24 +10,16 @@ from nanobot.bus.events import TurnEnded
 from nanobot_cli.wire import (
     Accepted,
     AgentMessage,
+    ChatEvent,
     ChatRequest,
-    Closed,
-    Delta,
-    Note,
-    Output,
-    Reading,
     Reply,
     Taken,
-    Tool,
-    ToolDone,
     to_json,
 )
 
 STILL_WAITS = (
     "Your message will be answered once the model is available again. To drop it, send /stop."
 )
-
-Shown = Taken | Reading | Delta | Tool | ToolDone | Output | Note | AgentMessage | Closed
 
 
 class Connection(Protocol):
@@ -46,13 +38,14 @@ class Turn:
 
     def __init__(self) -> None:
         self.events: list[str] = []
-        self.unheard: list[Shown] = []
+        self.unheard: list[ChatEvent] = []
 
 
 class Listener:
-    """One request of a client: it waits for its reply, or watches a chat."""
+    """One request of a client: it waits for its reply, or watches a chat. Without a connection, it
+    keeps the reply for a client that asks again."""
 
-    def __init__(self, request: ChatRequest, chat_id: str, connection: Connection) -> None:
+    def __init__(self, request: ChatRequest, chat_id: str, connection: Connection | None) -> None:
         self.request, self.chat_id, self.connection = request, chat_id, connection
         self.texts: list[str] = []
         """The parts of the reply so far."""
@@ -67,7 +60,7 @@ class Listener:
     @property
     def is_gone(self) -> bool:
         """True if the client has disconnected."""
-        return self.connection.is_closed
+        return self.connection is None or self.connection.is_closed
 
     @property
     def is_over(self) -> bool:
@@ -85,14 +78,18 @@ class Listener:
         """Report that the message is durable, once and before any other event."""
         if not self._accepted:
             self._accepted = True
-            self.connection.send(to_json(Accepted(self.request.id)))
+            self._send(Accepted())
 
-    def send(self, event: Shown | Reply) -> None:
+    def send(self, event: ChatEvent) -> None:
         """Send an event with the id of this request."""
         self.accept()
-        self.connection.send(to_json(event._replace(id=self.request.id)))
+        self._send(event)
 
-    def join(self, turn_id: str, unheard: Iterable[Shown] = ()) -> None:
+    def _send(self, event: ChatEvent) -> None:
+        if self.connection is not None:
+            self.connection.send(to_json(event._replace(id=self.request.id)))
+
+    def join(self, turn_id: str, unheard: Iterable[ChatEvent] = ()) -> None:
         """Report the turn that answers this request, with its earlier steps."""
         for event in (Taken("", turn_id), *unheard) if self.request.stream else ():
             self.send(event)
@@ -118,12 +115,3 @@ class Listener:
                 origin=end.origin,
             )
         self.send(reply)
-
-
-class NoConnection:
-    """The connection of a client that is gone."""
-
-    is_closed = True
-
-    def send(self, event: Mapping[str, object]) -> None:
-        """See `Connection`."""

@@ -8,10 +8,12 @@ from datetime import datetime
 from prompt_toolkit.application import Application
 from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.document import Document
+from prompt_toolkit.formatted_text import StyleAndTextTuples
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
-from prompt_toolkit.layout import HSplit, Layout, Window
+from prompt_toolkit.layout import Dimension, HSplit, Layout, ScrollOffsets, Window
 from prompt_toolkit.layout.controls import BufferControl, FormattedTextControl
 from prompt_toolkit.layout.processors import BeforeInput
+from wcwidth import clip
 
 from nanobot.errors import NanobotError
 from nanobot_cli.conversations import Conversation, ConversationList, Found
@@ -32,20 +34,30 @@ class Picker:
     ) -> None:
         self._known, self._surface, self._now = known, surface, now
         self._shown: list[Conversation] = []
-        self._at, self._top = 0, 0
-        self._problem = ""
-        self._is_searching = True
+        self._at = 0
+        self._note = ""
+        """An error, or that nothing was found."""
         self._next = 0
         """The place in the whole list of the next page, 0 if there is none."""
         self._wanted = asyncio.Event()
+        """Set if the words have changed, or the next page is needed."""
         self._words = Buffer(document=Document(words), multiline=False)
         self._words.on_text_changed += lambda _: self._wanted.set()
-        listed = Window(FormattedTextControl(lambda: [*self._render()]), wrap_lines=False)
         typed = BufferControl(self._words, [BeforeInput("search: ", "bold")])
+        rows = [
+            Window(typed, height=1),
+            Window(
+                FormattedTextControl(self._render),
+                height=self._height,
+                dont_extend_height=True,
+                scroll_offsets=ScrollOffsets(bottom=1),
+                always_hide_cursor=True,
+            ),
+            Window(FormattedTextControl(self._render_keys), height=1),
+            Window(),
+        ]
         self._app: Application[Conversation | None] = Application(
-            Layout(HSplit([Window(typed, height=1), listed])),
-            key_bindings=self._keys(),
-            erase_when_done=True,
+            Layout(HSplit(rows)), key_bindings=self._keys(), erase_when_done=True
         )
 
     async def choose(self) -> Conversation | None:
@@ -54,41 +66,34 @@ class Picker:
         return await self._app.run_async(pre_run=self._begin, set_exception_handler=False)
 
     def _begin(self) -> None:
-        self._app.create_background_task(self._search())
+        self._app.create_background_task(self._read_list())
 
-    async def _search(self) -> None:
-        """Look for the typed words whenever they change, with one search at a time."""
+    async def _read_list(self) -> None:
+        """Search for the typed words whenever they change, or read the next page, one at a time."""
+        read = None
         while True:
             await self._wanted.wait()
             self._wanted.clear()
-            words, self._is_searching = self._words.text.strip(), True
-            found = await self._fetch(words, 0)
-            if not self._wanted.is_set():  # else the words have changed
-                self._is_searching = False
-                self._shown, self._next, self._at, self._top = [*found.page], found.next, 0, 0
-                self._app.invalidate()
-
-    async def _fetch(self, words: str, offset: int) -> Found:
-        self._problem = ""
-        try:
-            return await asyncio.to_thread(self._known.find, words, offset)
-        except NanobotError as error:
-            self._problem = str(error)
-            return Found([], 0)
-
-    async def _fetch_more(self) -> None:
-        words, offset, self._next = self._words.text.strip(), self._next, 0
-        found = await self._fetch(words, offset)
-        if words == self._words.text.strip():
-            known = {one.key for one in self._shown}
-            self._shown += [one for one in found.page if one.key not in known]
-            self._next = found.next
+            words = self._words.text.strip()
+            earlier = self._shown[:] if words == read else list[Conversation]()
+            try:
+                offset = self._next if words == read else 0
+                found, note = await asyncio.to_thread(self._known.find, words, offset), ""
+            except NanobotError as error:
+                found, note = Found([], 0), str(error)
+            if words != self._words.text.strip():
+                continue
+            self._at = self._at if words == read else 0
+            keys = {one.key for one in earlier}
+            self._shown = [*earlier, *(one for one in found.page if one.key not in keys)]
+            self._note = note or ("" if self._shown else "No conversations found.")
+            read, self._next = words, found.next
             self._app.invalidate()
 
     def _move(self, by: int) -> None:
         self._at = max(0, min(self._at + by, len(self._shown) - 1))
-        if self._next and self._at >= len(self._shown) - 1:
-            self._app.create_background_task(self._fetch_more())
+        if self._next and self._at == len(self._shown) - 1:
+            self._wanted.set()
 
     def _keys(self) -> KeyBindings:
         keys = KeyBindings()
@@ -112,28 +117,24 @@ class Picker:
 
         return keys
 
-    def _render(self) -> list[tuple[str, str]]:
-        rows, width = self._surface.size
-        rows = max(2, min(_MOST_ROWS, rows - 3))
-        lines = list[tuple[str, str]]()
-        if self._problem or not self._shown:
-            note = self._problem or ("" if self._is_searching else "No conversations found.")
-            lines.append(("dim", one_line(note, width - 1)))
-        lines += self._visible_lines(rows - 1, width)
-        lines.append(("dim", one_line("↑↓ and Enter choose · Esc goes back", width - 1)))
-        painted = [(style, self._surface.paint(text)) for style, text in lines]
-        return [part for line in painted for part in (line, ("", "\n"))][:-1]
+    def _height(self) -> Dimension:
+        return Dimension(min=1, max=max(1, min(_MOST_ROWS, self._surface.size[0] - 4)))
 
-    def _visible_lines(self, rows: int, width: int) -> list[tuple[str, str]]:
-        """Return the entries around the chosen one, scrolled as little as possible."""
-        entries = [
-            render_entry(one, self._now, width, is_chosen=number == self._at)
-            for number, one in enumerate(self._shown)
-        ]
-        self._top = min(self._top, self._at)
-        while sum(map(len, entries[self._top : self._at + 1])) > rows:
-            self._top += 1
-        return [line for entry in entries[self._top :] for line in entry][:rows]
+    def _render(self) -> StyleAndTextTuples:
+        """Return the list. The window scrolls to the cursor, before the chosen entry."""
+        width = self._surface.width
+        lines: StyleAndTextTuples = []
+        if self._note:
+            lines += [("dim", one_line(self._note, width - 1)), ("", "\n")]
+        for number, one in enumerate(self._shown):
+            is_chosen = number == self._at
+            lines += [("[SetCursorPosition]", "")] if is_chosen else []
+            for style, text in render_entry(one, self._now, width, is_chosen=is_chosen):
+                lines += [(style, self._surface.paint(text)), ("", "\n")]
+        return lines[:-1]
+
+    def _render_keys(self) -> StyleAndTextTuples:
+        return [("dim", one_line("↑↓ and Enter choose · Esc goes back", self._surface.width - 1))]
 
 
 def render_entry(
@@ -156,8 +157,4 @@ def render_entry(
 
 def _fit(text: str, width: int) -> str:
     """Return the beginning of a line that fits `width` columns."""
-    if columns(text) <= width:
-        return text
-    while text and columns(text) >= width:
-        text = text[:-1]
-    return f"{text}…"
+    return text if columns(text) <= width else f"{clip(text, 0, width - 1)}…"

@@ -11,29 +11,43 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from itertools import count
+from itertools import cycle
 from pathlib import Path
+from typing import Any
 
+from prompt_toolkit import PromptSession
 from prompt_toolkit.application import get_app
 from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.filters import Condition, is_done
-from prompt_toolkit.formatted_text import ANSI, FormattedText, StyleAndTextTuples, to_formatted_text
+from prompt_toolkit.formatted_text import ANSI, StyleAndTextTuples, to_formatted_text
 from prompt_toolkit.history import InMemoryHistory
-from prompt_toolkit.layout import ConditionalContainer, FormattedTextControl, HSplit, Window
+from prompt_toolkit.layout import (
+    ConditionalContainer,
+    Dimension,
+    FormattedTextControl,
+    HSplit,
+    Window,
+)
 
 from nanobot.clock import SystemClock
 from nanobot.errors import NanobotError
-from nanobot_cli.completion import ChatCompleter, ChatPrompt, list_models, read_commands
-from nanobot_cli.conversations import Conversation, LastConversation, TemporaryChat
+from nanobot.text import pluralize
+from nanobot_cli.completion import ChatCompleter, list_models, read_commands, rows_with_menu
+from nanobot_cli.conversations import (
+    Conversation,
+    ConversationList,
+    LastConversation,
+    TemporaryChat,
+    number_entries,
+)
 from nanobot_cli.keys import end_on_failures_and_signals, key_bindings, quiet_keyboard
 from nanobot_cli.markdown import wrap_lines
 from nanobot_cli.questions import Questions
 from nanobot_cli.screen import PROMPT, Surface
 from nanobot_cli.screen import Output as TerminalOutput
-from nanobot_cli.switching import COMMANDS, Switching
-from nanobot_cli.text import one_line, question_of, wrap_text
+from nanobot_cli.text import one_line, question_of
 from nanobot_cli.transcript import Transcript
 from nanobot_cli.typed import Pastes, describe_files, open_history, read_attachments
 from nanobot_cli.waiting import LONGEST, StatusLine, Waiting, greet
@@ -42,27 +56,25 @@ from nanobot_cli.wire import (
     AgentMessage,
     ChatEvent,
     Closed,
-    Delta,
     Gateway,
     Note,
-    Output,
     Reading,
     Refused,
     Reply,
-    Taken,
-    Tool,
-    ToolDone,
 )
 
 LEAVING = frozenset({"exit", "quit", "/exit", "/quit"})
 
 _STATUS = "status.conversation"
 _BUSY = "Wait for the answer, or stop it with Ctrl-C. Then try again."
+_UNSEEN = "The question arrived while you were typing. Answer it again."
 _SWITCHES = ("/new", "/resume")
 _TEMPORARY = "This chat is temporary: nothing of it is stored. To leave it, type /new or /resume."
 _KEYS = "/help · @file attaches · !cmd runs · Alt-Enter: new line · Ctrl-D: leave"
 _FRAMES = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 _FRAME_SECONDS = 0.1
+_SHOWN = 4
+"""Messages of a conversation that are shown when it is continued."""
 
 
 class Terminal:
@@ -82,33 +94,32 @@ class Terminal:
         temporary: TemporaryChat | None = None,
     ) -> None:
         self._gateway, self._session, self._history = gateway, session, history
-        self._resume, self._temporary = resume, temporary
+        self._last, self._resume, self._temporary = last, resume, temporary
+        self._clock = SystemClock()
         self._pastes = Pastes()
         self._surface = Surface()
         self._transcript = Transcript(self._surface)
-        self._clock = SystemClock()
-        self._switching = Switching(
-            gateway.ask_aside, self._surface, self._transcript, self._clock, last
-        )
+        self._questions = Questions(self._show_question)
         self._waiting = Waiting(self._clock)
         self._status = StatusLine({})
+        self._known = ConversationList(gateway.ask_aside)
+        self._offered: Sequence[Conversation] = ()
+        """The numbered list that a terminal without a cursor shows."""
         self._accepted: set[str] = set()
         self._postponed = ""
         """The reason why a turn goes on later."""
         self._busy = asyncio.Event()
-        self._frame = _FRAMES[0]
+        self._frame = ""
         self._stopping = self._leaving = self._looking_back = False
         self._is_new = False
         """True if the person has begun this conversation and sent nothing."""
-        self._questions = Questions(self._show_question)
         self._hint = ""
         """The reason why the typed line was not sent."""
 
     def run(self) -> None:
         """Chat until the person leaves."""
-        facts = self._ask(_STATUS, key=self._session)
-        if isinstance(facts, dict):
-            self._status = StatusLine(facts)
+        with contextlib.suppress(NanobotError):  # the chat works without them
+            self._status = StatusLine(self._read_facts())
         first, *others = greet(self._status.facts, self._clock.now())
         self._transcript.line(first, "bold")
         others = [_TEMPORARY] if self._temporary else others
@@ -126,22 +137,23 @@ class Terminal:
                 f"The turn continues. To see its answer, run: nanobot sessions show {self._session}"
             )
 
-    def _ask(self, operation: str, **arguments: str) -> object:
-        with contextlib.suppress(NanobotError):  # the chat works without the answer
-            return self._gateway.ask(operation, arguments)
-        return None
+    def _read_facts(self) -> Mapping[str, Any]:
+        """Return the facts about the conversation. Raises `NanobotError`."""
+        facts: Mapping[str, Any] = self._gateway.ask_aside(_STATUS, {"key": self._session})
+        return facts
 
-    def _prompt(self) -> ChatPrompt:
-        commands = [*read_commands(self._ask("commands")), *COMMANDS]
-        models = partial(list_models, self._gateway.ask_aside)
-        completer = ChatCompleter(commands, models, Path.cwd())
-        prompt = ChatPrompt(
+    def _prompt(self) -> PromptSession[str]:
+        ask = self._gateway.ask_aside
+        commands = [*read_commands(ask), ("/resume", "Continue another conversation")]
+        completer = ChatCompleter(commands, partial(list_models, ask), Path.cwd())
+        is_stored = self._temporary is None
+        prompt: PromptSession[str] = PromptSession(
             self._render_live,
-            history=InMemoryHistory()
-            if self._temporary
-            else open_history(self._history, self._pastes),
+            history=open_history(self._history, self._pastes) if is_stored else InMemoryHistory(),
             completer=completer,
+            complete_in_thread=True,
             complete_while_typing=True,
+            reserve_space_for_menu=0,
             multiline=True,
             prompt_continuation="  ",
             key_bindings=key_bindings(completer, self._pastes, self._send, self._interrupt),
@@ -153,18 +165,20 @@ class Terminal:
         self._add_status_line(prompt)
         return prompt
 
-    def _add_status_line(self, prompt: ChatPrompt) -> None:
-        """Put the status line below the prompt, and unused rows below that."""
-        line = Window(FormattedTextControl(self._render_status), height=1)
+    def _add_status_line(self, prompt: PromptSession[str]) -> None:
+        """Put the completion menu and the status line right below the text, and unused rows below
+        that."""
+        line = Window(
+            FormattedTextControl(lambda: [("dim", self._status.text(self._surface.width - 1))]),
+            height=1,
+        )
         container, typed = prompt.layout.container, prompt.layout.current_window
         typed.dont_extend_height = Condition(lambda: True)
+        typed.height = lambda: Dimension(min=rows_with_menu(prompt.default_buffer))
         if isinstance(container, HSplit):
             container.children += [ConditionalContainer(line, ~is_done), Window()]
 
-    def _render_status(self) -> FormattedText:
-        return FormattedText([("dim", self._status.text(self._surface.width - 1))])
-
-    async def _chat(self, prompt: ChatPrompt) -> None:
+    async def _chat(self, prompt: PromptSession[str]) -> None:
         with end_on_failures_and_signals():
             self._surface.attach(prompt.app)
             self._gateway.watch(self._session)
@@ -183,57 +197,80 @@ class Terminal:
     async def _choose(self, words: str) -> None:
         """Let the person choose a conversation, and go there."""
         if not self._surface.moves:
-            self._switching.offer(words)
-        elif (chosen := await self._switching.choose(words)) is not None:
+            self._offer(words)
+            return
+        from nanobot_cli.picker import Picker
+
+        picker = Picker(self._known, self._surface, self._clock.now(), words)
+        if (chosen := await picker.choose()) is not None:
             self._continue(chosen)
+
+    def _offer(self, words: str) -> None:
+        """Print the conversations with numbers, to be chosen by the next line."""
+        with self._using_gateway():
+            self._offered = self._known.find(words).page
+            if not self._offered:
+                self._transcript.line("No conversations found.")
+                return
+            self._transcript.line(number_entries(self._offered, self._clock.now()), "")
+            count = pluralize(len(self._offered), "conversation")
+            self._transcript.line(f"{count}. To continue one, type its number.")
 
     def _switch(self, text: str) -> bool:
         """Handle a line that goes to another conversation. Return False for any other line."""
-        (command, _, words), chosen = text.partition(" "), self._switching.take_offered(text)
-        if command not in _SWITCHES and chosen is None:
+        command, _, words = text.partition(" ")
+        number = int(text) if text.isdecimal() else 0
+        offered, self._offered = self._offered, ()
+        is_offered = 0 < number <= len(offered)
+        if command not in _SWITCHES and not is_offered:
             return False
         self._surface.print_words(text)
-        if chosen is not None:
-            self._continue(chosen)
+        if is_offered:
+            self._continue(offered[number - 1])
         elif command == "/new" and self._is_new:
             self._transcript.line("This conversation is new already.")
         elif command == "/new":
-            self._go_to(self._switching.new_key(self._session))
+            self._go_to(self._new_key())
             self._is_new = True
             self._transcript.line("New conversation. To go back to an earlier one, type /resume.")
         elif self._surface.moves:
             get_app().exit(result=words.strip())
         else:
-            self._switching.offer(words.strip())
+            self._offer(words.strip())
         return True
 
     def _continue(self, chosen: Conversation) -> None:
         """Go to a conversation, or copy one of another channel into a new conversation."""
-        key = chosen.key if chosen.is_own else self._switching.new_key(self._session)
-        self._switching.show_last_messages(chosen.key)
+        key = chosen.key if chosen.is_own else self._new_key()
+        with self._using_gateway():
+            self._transcript.print_earlier(self._known.messages(chosen.key, _SHOWN))
         self._go_to(key)
-        for line in greet(self._status.facts, self._clock.now())[-1:] if chosen.is_own else ():
-            self._transcript.line(line)
-        if not chosen.is_own:
+        if chosen.is_own:
+            self._transcript.line(greet(self._status.facts, self._clock.now())[-1])
+        else:
             self._say(f"/continue {chosen.key}")
+
+    def _new_key(self) -> str:
+        return self._known.new_key(self._clock.now(), self._session, self._last.read())
 
     def _go_to(self, key: str) -> None:
         self._questions.leave(self._session.removeprefix("cli:"))
         self._session, self._is_new, self._temporary = key, False, None
-        self._switching.note_use(key)
-        self._unwatch_gateway()
-        try:
+        self._last.write(key)
+        with self._using_gateway():
             self._gateway.watch(key)
-            facts = self._gateway.ask_aside(_STATUS, {"key": key})
-            self._status = StatusLine(facts if isinstance(facts, dict) else {})
-        except NanobotError as error:
-            self._transcript.print_error(str(error), error.hint)
-        finally:
-            self._watch_gateway()
+            self._status = StatusLine(self._read_facts())
 
     def _begin(self) -> None:
         """Start the animation, before the first prompt. A dumb terminal has none."""
         get_app().create_background_task(self._animate())
+
+    async def _animate(self) -> None:
+        self._surface.watch_size()
+        for self._frame in cycle(_FRAMES):
+            await self._busy.wait()
+            self._surface.redraw()
+            await self._clock.sleep(_FRAME_SECONDS)
 
     def _render_live(self) -> StyleAndTextTuples:
         """Return the live part: the incomplete reply, the wait, queued messages, and the prompt."""
@@ -248,31 +285,20 @@ class Terminal:
         return [*answer, *((style, text + "\n") for style, text in below), ("bold", PROMPT)]
 
     def _render_wait(self, width: int) -> Iterator[tuple[str, str]]:
+        """Yield the lines about the thing that the person waits for, with the key that stops it if
+        that fits."""
         if self._hint:
             yield from (("fg:ansiyellow", line) for line in wrap_lines(self._hint, width - 1))
         elif self._questions.open:
             yield "fg:ansicyan", self._questions.open.keys
-        elif self._busy.is_set() or self._postponed:
-            busy = self._busy.is_set()
-            text = self._describe_wait(width - 3) if busy else one_line(self._postponed, LONGEST)
-            first, *others = wrap_text(text, width - 3).split("\n")
-            yield "dim", f"{self._frame} {first}" if busy else first
+        elif self._busy.is_set():
+            text, hint = self._waiting.describe(width - 3), " · Ctrl-C stops"
+            text += hint if len(text) + len(hint) <= width - 3 else ""
+            first, *others = wrap_lines("stopping" if self._stopping else text, width - 3)
+            yield "dim", f"{self._frame} {first}"
             yield from (("dim", f"  {line}") for line in others)
-
-    def _describe_wait(self, width: int) -> str:
-        """Return the thing that the person waits for, with the key that stops it if that fits."""
-        if self._stopping:
-            return "stopping"
-        wait, hint = self._waiting.describe(width), " · Ctrl-C stops"
-        return wait + hint if len(wait) + len(hint) <= width else wait
-
-    async def _animate(self) -> None:
-        self._surface.watch_size()
-        for frame in count():
-            await self._busy.wait()
-            self._frame = _FRAMES[frame % len(_FRAMES)]
-            self._surface.redraw()
-            await self._clock.sleep(_FRAME_SECONDS)
+        elif self._postponed:
+            yield from (("dim", line) for line in wrap_lines(self._postponed, width - 1))
 
     def _send(self, buffer: Buffer) -> None:
         """Handle Enter."""
@@ -283,25 +309,28 @@ class Terminal:
         elif value is not None:
             chat = self._questions.take_answer()
             self._clear(buffer)
-            self._answer(value, text, chat)
+            self._surface.print_words(text)
+            if chat is None:
+                self._transcript.line(_UNSEEN)
+            else:
+                self._say(value, session=f"cli:{chat}" if chat else "")
         elif self._gateway.waiting and self._has_to_wait(text.strip()):
-            buffer.append_to_history()
-            self._clear(buffer)
+            self._clear(buffer, append_to_history=True)
             self._refuse(_BUSY)
         elif (files := self._read_files(text)) is not None:
-            buffer.append_to_history()
-            self._clear(buffer)
+            self._clear(buffer, append_to_history=True)
             if not self._switch(text.strip()):
                 self._send_message(text, files)
         self._settle()
 
-    def _clear(self, buffer: Buffer) -> None:
-        buffer.reset()
+    def _clear(self, buffer: Buffer, *, append_to_history: bool = False) -> None:
+        buffer.reset(append_to_history=append_to_history)
         self._leaving, self._questions.was_seen = False, True
 
     def _has_to_wait(self, text: str) -> bool:
         """Return True if a line can't be sent during a turn."""
-        return text.partition(" ")[0] in _SWITCHES or (self._temporary and text != "/stop") or False
+        is_temporary = self._temporary is not None
+        return text.partition(" ")[0] in _SWITCHES or (is_temporary and text != "/stop")
 
     def _refuse(self, reason: str) -> None:
         """Show why the typed line is not sent, until something is typed."""
@@ -318,17 +347,9 @@ class Terminal:
             self._refuse(f"{error}\n{error.hint}".strip())
             return None
 
-    def _answer(self, value: str, text: str, chat: str | None) -> None:
-        """Answer a question of a chat (empty: this one). None: the person has not seen it."""
-        self._surface.print_words(text)
-        if chat is not None:
-            self._say(value, session=f"cli:{chat}" if chat else "")
-        else:
-            self._transcript.line("The question arrived while you were typing. Answer it again.")
-
     def _send_message(self, typed: str, files: Sequence[tuple[str, bytes]]) -> None:
         """Send a message that answers no question. During a turn it is queued."""
-        text = self._pastes.unfold(typed)
+        text, shown = self._pastes.unfold(typed), f"{typed}{describe_files(files)}"
         text = f"/run {text[1:].strip()}" if typed.startswith("!") else text
         if not text.strip():
             self._surface.end_typed_line()
@@ -338,9 +359,9 @@ class Terminal:
             self._say(text)
         elif self._gateway.waiting:
             if message_id := self._say(text, files):
-                self._transcript.queue(message_id, f"{typed}{describe_files(files)}")
+                self._transcript.queue(message_id, shown)
         else:
-            self._surface.print_words(f"{typed}{describe_files(files)}")
+            self._surface.print_words(shown)
             self._say(text, files)
 
     def _say(self, text: str, files: Sequence[tuple[str, bytes]] = (), *, session: str = "") -> str:
@@ -350,8 +371,7 @@ class Terminal:
         self._questions.forget_closed()
         if not self._gateway.waiting:
             self._waiting.begin()
-        self._unwatch_gateway()  # sending may replace the connection
-        try:
+        with self._using_gateway():
             earlier = self._temporary.said if self._temporary else ()
             message_id = self._gateway.send_message(
                 text, session or self._session, stream=True, files=files, earlier=earlier
@@ -359,10 +379,6 @@ class Terminal:
             self._transcript.note_sent(message_id, text)
             if self._temporary:
                 self._temporary.note_sent(message_id, text)
-        except NanobotError as error:
-            self._transcript.print_error(str(error), error.hint)
-        finally:
-            self._watch_gateway()
         return message_id
 
     def _interrupt(self) -> None:
@@ -390,18 +406,24 @@ class Terminal:
         if (gateway := self._gateway.fileno()) >= 0:
             asyncio.get_running_loop().remove_reader(gateway)
 
-    def _read_events(self) -> None:
-        """Handle events of the gateway, or its end."""
+    @contextlib.contextmanager
+    def _using_gateway(self) -> Iterator[None]:
+        """Use the connection, which may be replaced, and print an error."""
         self._unwatch_gateway()
-        events: Sequence[ChatEvent] = ()
         try:
-            events = self._gateway.read_events()
+            yield
         except NanobotError as error:
             if not self._gateway.waiting:
                 self._transcript.rest()
             self._transcript.print_error(str(error), error.hint)
         finally:
             self._watch_gateway()
+
+    def _read_events(self) -> None:
+        """Handle events of the gateway, or its end."""
+        events: Sequence[ChatEvent] = ()
+        with self._using_gateway():
+            events = self._gateway.read_events()
         for event in events:
             self._take(event)
         self._settle()
@@ -413,22 +435,26 @@ class Terminal:
             case Accepted():
                 self._accept(event.id)
             case Reading() if not transcript.expects(event.id):
-                self._postponed = event.text
+                self._postponed = one_line(event.text, LONGEST)
                 self._surface.redraw()
-            case Taken() | Reading() | Delta() | Tool() | ToolDone() | Output():
-                self._waiting.note(event)
-                transcript.progress(event)
             case Note():
                 transcript.note(event.text)
             case AgentMessage():
                 self._hear(event)
             case Closed():
-                self._close(event)
+                if self._questions.close(event):
+                    transcript.line(event.text)
             case Refused():
                 transcript.print_error(event.error, event.hint, event.id)
             case Reply():
-                self._end_turn(event)
+                self._questions.forget_closed()
+                self._status.end_turn(event)
+                if self._temporary:
+                    self._temporary.note_reply(event)
                 transcript.reply(event)
+            case _:
+                self._waiting.note(event)
+                transcript.progress(event)
 
     def _look_back(self, is_from_absence: bool) -> None:
         """Print a heading before messages from the person's absence."""
@@ -436,16 +462,6 @@ class Terminal:
             self._surface.leave_gap()
             self._transcript.line("While you were away:", "bold")
         self._looking_back = is_from_absence
-
-    def _close(self, closed: Closed) -> None:
-        if self._questions.close(closed):
-            self._transcript.line(closed.text, "dim")
-
-    def _end_turn(self, reply: Reply) -> None:
-        self._questions.forget_closed()
-        self._status.end_turn(reply)
-        if self._temporary:
-            self._temporary.note_reply(reply)
 
     def _accept(self, message_id: str) -> None:
         """Note that the gateway has a message. The second time, it is another gateway."""
@@ -481,11 +497,8 @@ class Terminal:
 
     async def _refresh_status(self) -> None:
         with contextlib.suppress(NanobotError):
-            arguments = {"key": self._session}
-            facts = await asyncio.to_thread(self._gateway.ask_aside, _STATUS, arguments)
-            if isinstance(facts, dict):
-                self._status.facts = facts
-                self._surface.redraw()
+            self._status.facts = await asyncio.to_thread(self._read_facts)
+            self._surface.redraw()
 
     def _show_question(self, said: AgentMessage) -> bool:
         self._transcript.print_message(said, self._clock.now())

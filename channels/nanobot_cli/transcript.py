@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from functools import partial
+from functools import lru_cache, partial
 
 from nanobot.channel.streaming import Answer, Piece
 from nanobot.text import clean, format_size
@@ -20,6 +20,7 @@ from nanobot_cli.text import OutputTail, file_line, one_line, question_of, ways
 from nanobot_cli.waiting import when
 from nanobot_cli.wire import (
     AgentMessage,
+    ChatEvent,
     Delta,
     Output,
     Reading,
@@ -34,8 +35,7 @@ _MOST_QUEUED = 3
 _INDENT = "  "
 _STOPPED = "Stopped."  # the answer of `/stop`, which is left out
 _HINT, _LEAST_HINT = 200, 20
-
-Progress = Taken | Reading | Delta | Tool | ToolDone | Output
+_LONGEST_EARLIER = 1_500
 
 
 class Transcript:
@@ -58,7 +58,7 @@ class Transcript:
         self._output: OutputTail | None = None
         self._queued: dict[str, str] = {}
         self._later: list[Callable[[], None]] = []
-        self._drawn: tuple[object, list[str]] = (None, [])
+        self._render_live = lru_cache(maxsize=1)(render)
 
     def line(self, text: str, style: str = "dim") -> None:
         """Print a line that is not part of the reply."""
@@ -86,7 +86,7 @@ class Transcript:
         """Print a notice."""
         self._print_after_answer(partial(self.line, text, "yellow"))
 
-    def progress(self, event: Progress) -> None:
+    def progress(self, event: ChatEvent) -> None:
         """Show progress of a turn."""
         if not isinstance(event, Taken | Reading):
             self._switch_to(event.id)
@@ -181,6 +181,19 @@ class Transcript:
                 self.line(way, "cyan")
         elif not self._surface.moves:
             self.line(question.keys, "cyan")
+
+    def print_earlier(self, messages: Sequence[tuple[str, str]]) -> None:
+        """Print earlier messages of a conversation: the role and the text of each."""
+        for role, content in messages:
+            text, rest = content[:_LONGEST_EARLIER], content[_LONGEST_EARLIER:]
+            text = clean(text) + ("…" if rest else "")
+            if role == "user" and self._surface.moves:
+                self._surface.print_words(text)
+            else:
+                self._surface.leave_gap()
+                own = render(text, self._surface.width)
+                self._surface.print(f"> {text}" if role == "user" else own)
+        self._surface.leave_gap()
 
     def print_error(self, error: str, hint: str, message_id: str = "") -> None:
         """Print that the gateway rejected a message, or went away."""
@@ -303,16 +316,12 @@ class Transcript:
             output = [_INDENT + line for line in self._output.lines(_OUTPUT_LINES, room)]
         output = [apply_styles(line, "dim") for line in output]
         rows -= len(output)
-        source = (
-            ""
-            if self._is_repetition(self._answer.text)
-            else self._answer.live(max(1, rows) * width)
-        )
-        if (source, width) != self._drawn[0]:
-            lines = self._surface.paint(render(source, width)).split("\n") if source else []
-            gap = [""] if lines and self._answer.has_taken else []
-            self._drawn = (source, width), [*gap, *lines]
-        return [*(self._drawn[1][-rows:] if rows > 0 else ()), *output]
+        is_repetition = self._is_repetition(self._answer.text)
+        source = "" if is_repetition else self._answer.live(max(1, rows) * width)
+        lines = self._render_live(source, width).split("\n") if source else []
+        gap = [""] if lines and self._answer.has_taken else []
+        shown = [*gap, *map(self._surface.paint, lines)]
+        return [*(shown[-rows:] if rows > 0 else ()), *output]
 
     def queue_lines(self, width: int) -> list[str]:
         """Return a line for each of the first queued messages, and the number of the others."""

@@ -23,6 +23,7 @@ from nanobot_cli.text import one_line
 from nanobot_cli.wire import MOST_BYTES
 
 _MOST_LINES, _MOST_CHARACTERS = 5, 1_000
+_LABEL = re.compile(r"\[pasted [^\[\]]+\]")
 _NAMED = re.compile(r'(?:^|(?<=\s))@(?:"(?P<quoted>[^"\n]+)"|(?P<plain>[^\s"]+))')
 _PUNCTUATION = ".,;:!?)"
 
@@ -51,7 +52,7 @@ class Pastes:
 
     def unfold(self, typed: str) -> str:
         """Return the text to send."""
-        return self._replace(typed, self._texts)
+        return _LABEL.sub(lambda label: self._texts.get(label[0], label[0]), typed)
 
     def open(self, document: Document) -> Document:
         """Return the input with its pastes in full. The cursor stays at its place in the text."""
@@ -60,24 +61,13 @@ class Pastes:
 
     def has_folded(self, typed: str) -> bool:
         """Return True if the text has a label."""
-        return "[pasted " in typed and any(label in typed for label in self._texts)
+        return any(label in self._texts for label in _LABEL.findall(typed))
 
     def ending(self, document: Document) -> str:
         """Return the label right before the cursor, or an empty text."""
         before = document.text_before_cursor
-        if not before.endswith("]"):
-            return ""
-        return next((label for label in self._texts if before.endswith(label)), "")
-
-    @staticmethod
-    def _replace(text: str, texts: dict[str, str]) -> str:
-        """Replace each label once. A label in a pasted text stays."""
-        done, rest = "", text
-        while found := [(rest.find(label), label) for label in texts if label in rest]:
-            place, label = min(found)
-            done += rest[:place] + texts[label]
-            rest = rest[place + len(label) :]
-        return done + rest
+        label = before[before.rfind("[") :] if before.endswith("]") else ""
+        return label if label in self._texts else ""
 
 
 class ChatHistory(FileHistory):

@@ -63,14 +63,14 @@ class Shelf:
     def close(self, part: OutboundPart, outcome: str) -> None:
         """Replace the choices of a kept part with their outcome. Raises `StorageError`."""
         kept = self._file.read().parts
-        if any(one.key == part.key for one in kept):
-            closed = [
-                replace(one, text=f"{one.text}\n\n{outcome}", buttons=())
-                if one.key == part.key
-                else one
-                for one in kept
-            ]
-            self._file.write(_Stored(parts=tuple(closed)))
+        closed = tuple(
+            replace(one, text=f"{one.text}\n\n{outcome}", buttons=())
+            if one.key == part.key
+            else one
+            for one in kept
+        )
+        if closed != kept:
+            self._file.write(_Stored(parts=closed))
 
     def take(self, chat_id: str) -> Sequence[UnseenPart]:
         """Remove and return the parts of a chat, or of all ("") chats, oldest first. Raises
@@ -78,6 +78,5 @@ class Shelf:
         kept = self._file.read().parts
         taken = [one for one in kept if chat_id in ("", one.chat_id)]
         if taken:
-            rest = tuple(one for one in kept if one not in taken)
-            self._file.write(_Stored(parts=rest))
+            self._file.write(_Stored(parts=tuple(one for one in kept if one not in taken)))
         return taken

@@ -32,10 +32,13 @@ class Uploads:
     ) -> tuple[Media, ...]:
         """Store the files of a message, durably, also if it is repeated. Delete very old ones.
         Raises `StorageError`."""
-        self._sweep(now)
         kept = list[Media]()
         with storage_errors(self._folder):
             make_folder(self._folder)
+            for path in self._folder.iterdir():
+                with suppress(FileNotFoundError):  # deleted by `drop`
+                    if now - path.stat().st_mtime > _KEPT_SECONDS:
+                        path.unlink()
             for number, (name, data) in enumerate(files):
                 ref = f"{_id(event_id)}-{number}"
                 replace_file(self._folder / ref, data)
@@ -53,23 +56,11 @@ class Uploads:
         except OSError as error:
             raise SendRefused("it no longer exists") from error
 
-    def drop(self, event_ids: Iterable[str]) -> bool:
-        """Delete the files of answered messages. Return True if files are left. Best effort."""
-        answered = set(map(_id, event_ids))
-        left = False
+    def drop(self, event_ids: Iterable[str]) -> None:
+        """Delete the files of answered messages. Best effort."""
         with suppress(OSError):
-            for path in self._folder.iterdir():
-                if path.name.partition("-")[0] in answered:
-                    path.unlink(missing_ok=True)
-                else:
-                    left = True
-        return left
-
-    def _sweep(self, now: float) -> None:
-        with suppress(OSError):
-            for path in self._folder.iterdir():
-                if now - path.stat().st_mtime > _KEPT_SECONDS:
-                    path.unlink(missing_ok=True)
+            for path in [one for id in event_ids for one in self._folder.glob(f"{_id(id)}-*")]:
+                path.unlink(missing_ok=True)
 
 
 def decode_files(request: ChatRequest) -> list[tuple[str, bytes]]:

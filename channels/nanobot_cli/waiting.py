@@ -5,11 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
+from typing import Any
 
 from nanobot.clock import Clock
 from nanobot.text import pluralize
 from nanobot_cli.text import columns, one_line
-from nanobot_cli.wire import Delta, Output, Reading, Reply, Taken, Tool, ToolDone
+from nanobot_cli.wire import ChatEvent, Delta, Reading, Reply, Taken, Tool, ToolDone
 
 _PENDING = "waiting"
 _ASKED = "waiting for the model"
@@ -40,7 +41,7 @@ class Waiting:
         self._tools: list[tuple[str, float]] = []
         self._set(_PENDING)
 
-    def note(self, event: Taken | Reading | Delta | Tool | ToolDone | Output) -> None:
+    def note(self, event: ChatEvent) -> None:
         """Note an event of the turn."""
         match event:
             case Taken() | Reading(text=""):
@@ -73,9 +74,9 @@ class Waiting:
         self._text, self._counts, self._since = text, counts, self._clock.monotonic()
 
     def _end_tool(self, hint: str) -> None:
-        ended = next((one for one in self._tools if one[0] == hint), None)
-        if ended is not None:
-            self._tools.remove(ended)
+        hints = [one[0] for one in self._tools]
+        if hint in hints:
+            del self._tools[hints.index(hint)]
         if not self._tools:
             self._set(_ASKED)
 
@@ -83,7 +84,7 @@ class Waiting:
 class StatusLine:
     """The line below the prompt. `facts` come from the operation `status.conversation`."""
 
-    def __init__(self, facts: Mapping[str, object]) -> None:
+    def __init__(self, facts: Mapping[str, Any]) -> None:
         self.facts = facts
         self._milliseconds = 0
 
@@ -102,25 +103,25 @@ class StatusLine:
         return line if columns(line) <= width else one_line(line, width)
 
     def _parts(self) -> list[str]:
-        parts = [one_line(str(self.facts.get("model") or ""), _MODEL_WIDTH)]
-        if self.facts.get("offline") is True:  # its tokens cost nothing
+        parts = [one_line(self.facts.get("model") or "", _MODEL_WIDTH)]
+        if self.facts.get("offline"):  # its tokens cost nothing
             return [_BUILT_IN]
-        if percent := _number(self.facts, "context_percent"):
+        if percent := self.facts.get("context_percent"):
             parts.append(f"context {percent} %")
-        if tokens := _number(self.facts, "tokens_today"):
+        if tokens := self.facts.get("tokens_today"):
             parts.append(f"{_short(tokens)} tokens today")
         if (seconds := self._milliseconds / 1000) >= 0.1:
             parts.append(f"last turn {seconds:.{0 if seconds >= 10 else 1}f} s")
         return parts
 
 
-def greet(facts: Mapping[str, object], now: datetime) -> list[str]:
+def greet(facts: Mapping[str, Any], now: datetime) -> list[str]:
     """Return the first lines of a chat."""
-    model, is_offline = one_line(str(facts.get("model") or ""), 60), facts.get("offline") is True
+    model, is_offline = one_line(facts.get("model") or "", 60), facts.get("offline")
     name = f"the {_BUILT_IN}" if is_offline else model
     lines = [f"nanobot · {name}" if name else "nanobot", *([_ABOUT_OFFLINE] if is_offline else ())]
-    if messages := _number(facts, "messages"):
-        last = f", last {when(str(facts.get('last')), now)}" if facts.get("last") else ""
+    if messages := facts.get("messages"):
+        last = f", last {when(facts['last'], now)}" if facts.get("last") else ""
         count = pluralize(messages, "message")
         return [*lines, f"continuing: {count}{last} · /new for a fresh chat"]
     return [*lines, *([_TRY_OFFLINE if is_offline else _TRY] if facts else ())]
@@ -135,11 +136,6 @@ def when(moment: str, now: datetime) -> str:
     days = (now.date() - then.date()).days
     day = {0: "", 1: "yesterday "}.get(days, f"{then:%a %Y-%m-%d} ")
     return f"{day}{then:%H:%M}"
-
-
-def _number(facts: Mapping[str, object], key: str) -> int:
-    value = facts.get(key)
-    return value if isinstance(value, int) else 0
 
 
 def _short(number: int) -> str:

@@ -15,14 +15,12 @@ light modules of the standard library: the client has to start quickly. For the 
 annotations are not texts here, which `NamedTuple` would compile."""
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol, Self, TypeVar
+from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
 DEFAULT_SESSION = "cli:direct"
 
-
 MOST_BYTES = 20 * 1024 * 1024
 """Of all files of a message."""
-
 
 TEMPORARY = "temporary-"
 """Prefix of the chat id of a temporary chat."""
@@ -41,9 +39,9 @@ class ChatRequest(NamedTuple):
     `stream`: the client wants the incomplete reply and the output of tools. `earlier`: the messages
     before it in a temporary chat (see `nanobot.channel.temporary`)."""
 
-    id: str
-    session: str
-    text: str
+    id: str = ""
+    session: str = ""
+    text: str = ""
     stream: bool = True
     watch: bool = False
     everywhere: bool = False
@@ -59,27 +57,19 @@ class ChatRequest(NamedTuple):
     def parse(cls, data: Mapping[str, object]) -> Self:
         """Parse a request. Raises `ValueError`, with a sentence for people, if a field is missing
         or wrong."""
-        request_id, text = data.get("id"), data.get("text")
-        session, stream = data.get("session", DEFAULT_SESSION), data.get("stream", True)
-        watch = data.get("watch") is True
-        if not isinstance(request_id, str) or not 1 <= len(request_id) <= 128:
+        request = _parse(cls, {"session": DEFAULT_SESSION, **data})
+        if not 1 <= len(request.id) <= 128:
             raise ValueError("a chat request needs an id of 1 to 128 characters")
-        if not isinstance(text, str) or not (watch or text.strip()):
+        if not (request.watch or request.text.strip()):
             raise ValueError("the message is empty")
-        if not isinstance(session, str) or not is_session_key(session):
-            raise ValueError(f"{session!r} is not a valid session key, such as {DEFAULT_SESSION}")
-        attached = tuple(
-            _parse(SharedFile, one) for one in _list(data.get("attached")) if isinstance(one, dict)
-        )
-        everywhere = data.get("everywhere") is True
-        earlier = tuple(_list(data.get("earlier")))
-        request = cls(request_id, session, text, stream is not False, watch, everywhere)
-        return request._replace(attached=attached, earlier=earlier)
+        if not is_session_key(request.session):
+            key = data.get("session")
+            raise ValueError(f"{key!r} is not a valid session key, such as {DEFAULT_SESSION}")
+        return request
 
     def as_json(self) -> dict[str, object]:
         """Return the request for the socket."""
-        attached = [file._asdict() for file in self.attached]
-        return {"op": "chat", **self._asdict(), "attached": attached}
+        return {"op": "chat", **_fields_of(self)}
 
 
 # Each field has a default, because a newer or older gateway may leave it out.
@@ -220,10 +210,7 @@ class Gateway(Protocol):
     def waiting(self) -> bool:
         """True if a message has no reply yet."""
 
-    def ask(self, operation: str, arguments: Mapping[str, object]) -> object:
-        """Run one operation, before `watch`. Raises `NanobotError`."""
-
-    def ask_aside(self, operation: str, arguments: Mapping[str, object]) -> object:
+    def ask_aside(self, operation: str, arguments: Mapping[str, object]) -> Any:
         """Run one operation at any time, from any thread. Raises `NanobotError`."""
 
     def watch(self, session: str) -> None:
@@ -255,17 +242,16 @@ _EVENTS: dict[str, type[ChatEvent]] = {
     "message": AgentMessage, "closed": Closed, "reply": Reply,
 }  # fmt: skip
 _NAMES = {kind: name for name, kind in _EVENTS.items()}
-_LISTS: dict[str, type[NamedTuple]] = {"files": SentFile, "choices": Choice}
+_LISTS: dict[str, type[NamedTuple]] = {
+    "attached": SharedFile, "files": SentFile, "choices": Choice,
+}  # fmt: skip
 
 T = TypeVar("T", bound=NamedTuple)
 
 
 def to_json(event: ChatEvent) -> dict[str, object]:
     """Return an event for the socket."""
-    fields = event._asdict()
-    for name in _LISTS.keys() & fields.keys():
-        fields[name] = [value._asdict() for value in fields[name]]
-    return {"event": _NAMES[type(event)], **fields}
+    return {"event": _NAMES[type(event)], **_fields_of(event)}
 
 
 def parse_event(data: Mapping[str, object]) -> ChatEvent | None:
@@ -282,6 +268,13 @@ def is_session_key(key: str) -> bool:
     return bool(channel and chat) and key.isprintable()
 
 
+def _fields_of(value: ChatEvent | ChatRequest) -> dict[str, object]:
+    fields = value._asdict()
+    for name in _LISTS.keys() & fields.keys():
+        fields[name] = [one._asdict() for one in fields[name]]
+    return fields
+
+
 def _parse(kind: type[T], data: Mapping[str, object]) -> T:
     """Parse the fields. Missing values and values of a wrong type become the default."""
     return kind._make(
@@ -289,13 +282,9 @@ def _parse(kind: type[T], data: Mapping[str, object]) -> T:
     )
 
 
-def _list(value: object) -> list[object]:
-    return value if isinstance(value, list) else []
-
-
 def _value(name: str, value: object, default: object) -> object:
     if isinstance(value, list):
-        if name in _LISTS:
-            return tuple(_parse(_LISTS[name], item) for item in value if isinstance(item, dict))
-        value = tuple(str(item) for item in value)
+        kind = _LISTS.get(name)
+        parsed = [_parse(kind, one) for one in value if isinstance(one, dict)] if kind else value
+        value = tuple(parsed)
     return value if type(value) is type(default) else default
