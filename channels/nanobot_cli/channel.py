@@ -17,7 +17,6 @@ answer there.
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -86,9 +85,8 @@ class CliChannel:
     limits = Limits(caption=_NO_LIMIT, files=0, closing=True, voice=True, shown_once=True)
 
     def __init__(self) -> None:
-        self._waiters: dict[str, Listener] = {}
-        self._unheard: OrderedDict[str, Listener] = OrderedDict()
-        """Replies without a waiting client, by event id."""
+        self._requests: dict[str, Listener] = {}
+        """The messages whose reply has not reached a client, by event id."""
         self._watchers: list[Listener] = []
         self._is_watched = asyncio.Event()
         """Set by the first watcher: nobody else needs the events of all conversations."""
@@ -152,13 +150,12 @@ class CliChannel:
         except ValueError as error:
             raise NanobotError(str(error)) from error
         event_id, chat_id = f"{self.name}:{request.id}", request.session.removeprefix("cli:")
-        if event_id in self._waiters and not self._waiters[event_id].is_gone:
+        if event_id in self._requests and not self._requests[event_id].is_gone:
             raise _repeat_error(request)
         host = await self._core.wait()
         if host.admit(Sender(PERSON), Chat(chat_id)) != "allowed":
             raise NanobotError("the gateway does not accept messages from this terminal")
-        self._waiters = {key: one for key, one in self._waiters.items() if not one.is_gone}
-        self._watchers = [one for one in self._watchers if not one.is_gone]
+        self._forget_clients()
         listener = Listener(request, chat_id, connection)
         if request.watch:
             await self._watch(host, listener)
@@ -242,6 +239,30 @@ class CliChannel:
             self._is_watched.set()
 
     async def _publish(self, host: ChannelHost, event_id: str, waiter: Listener) -> None:
+        message = await self._read_message(host, event_id, waiter)
+        heard = self._requests.get(event_id)
+        self._requests[event_id] = waiter
+        try:
+            new = await host.publish([message])
+        except BaseException:
+            self._requests.pop(event_id, None)
+            self._requests.update({event_id: heard} if heard else {})
+            raise
+        waiter.is_repeated = event_id not in new
+        if waiter.is_repeated and not await self._is_unanswered(host, event_id, waiter, heard):
+            if self._requests.get(event_id) is waiter:
+                del self._requests[event_id]
+            raise _repeat_error(waiter.request)
+        waiter.accept()
+        for turn_id, turn in self._turns.items():  # it was resumed before the client was back
+            if event_id in turn.events and not waiter.is_over:
+                waiter.join(turn_id, turn.unheard)
+
+    async def _read_message(
+        self, host: ChannelHost, event_id: str, waiter: Listener
+    ) -> InboundMessage:
+        """Return the message of a request, whose files are stored until it is answered. Raises
+        `NanobotError`."""
         request, now = waiter.request, host.clock.now()
         files: tuple[Media, ...] = ()
         if request.attached:
@@ -259,26 +280,14 @@ class CliChannel:
         )
         if request.is_temporary:
             message = make_temporary(message, request.earlier)
-        self._waiters[event_id] = waiter
-        try:
-            new = await host.publish([message])
-        except BaseException:
-            self._waiters.pop(event_id, None)
-            raise
-        waiter.is_repeated = event_id not in new
-        if waiter.is_repeated and not await self._is_unanswered(host, event_id, waiter):
-            if self._waiters.get(event_id) is waiter:
-                del self._waiters[event_id]
-            raise _repeat_error(request)
-        waiter.accept()
-        for turn_id, turn in self._turns.items():  # it was resumed before the client was back
-            if event_id in turn.events and not waiter.is_over:
-                waiter.join(turn_id, turn.unheard)
+        return message
 
-    async def _is_unanswered(self, host: ChannelHost, event_id: str, waiter: Listener) -> bool:
+    async def _is_unanswered(
+        self, host: ChannelHost, event_id: str, waiter: Listener, heard: Listener | None
+    ) -> bool:
         """Return True if this process answers a message that is already stored: its reply is kept
-        or due, or its turn still runs."""
-        if (heard := self._unheard.pop(event_id, None)) is not None:
+        (in `heard`) or due, or its turn still runs."""
+        if heard is not None:
             waiter.texts, waiter.ended = [*heard.texts, *waiter.texts], waiter.ended or heard.ended
             if heard.is_over or waiter.is_answered:
                 self._reply(event_id)
@@ -288,22 +297,23 @@ class CliChannel:
             await with_timeout(host.clock, _ON_ITS_WAY_SECONDS, waiter.over.wait())
         return waiter.is_over
 
+    def _forget_clients(self) -> None:
+        """Drop the watchers that are gone, and old requests without a client."""
+        gone = [event_id for event_id, one in self._requests.items() if one.is_gone]
+        for event_id in gone[:-_MOST_UNHEARD]:
+            del self._requests[event_id]
+        self._watchers = [one for one in self._watchers if not one.is_gone]
+
     def _listener(self, event_id: str) -> Listener:
-        """Return the listener for the reply to an event, or a stand-in that collects the reply."""
-        waiter = self._waiters.get(event_id)
-        if waiter is None or waiter.is_gone:
-            self._waiters.pop(event_id, None)
-            nobody = Listener(ChatRequest(event_id), "", None)
-            waiter = self._unheard.setdefault(event_id, waiter or nobody)
-            if len(self._unheard) > _MOST_UNHEARD:
-                self._unheard.popitem(last=False)
-        return waiter
+        """Return the listener for the reply to an event. Without a client, it keeps the reply."""
+        return self._requests.setdefault(event_id, Listener(ChatRequest(event_id), "", None))
 
     def _reply(self, event_id: str) -> None:
         """Send the complete reply to an event."""
         listener = self._listener(event_id)
-        self._waiters.pop(event_id, None)
         listener.reply()
+        if not listener.is_gone:
+            del self._requests[event_id]
 
     def _show_wait(self, event: Waiting) -> None:
         """Show what a turn waits for: to its requests or, if it goes on later, to the watchers."""
@@ -320,8 +330,8 @@ class CliChannel:
         for event_id in event.event_ids:
             if event_id not in turn.events:
                 turn.events.append(event_id)
-                if event_id in self._waiters:
-                    self._waiters[event_id].join(event.turn_id)
+                if event_id in self._requests:
+                    self._requests[event_id].join(event.turn_id)
 
     def _show_step(self, turn_id: str, event: ChatEvent) -> None:
         """Show a step of a turn to its requests, or keep it for a client that repeats one."""
@@ -356,7 +366,7 @@ class CliChannel:
     def _in_chat(self, chat_id: str, *, watching: bool = False) -> list[Listener]:
         """Return the listeners of a chat, or if it has none, of all chats. With `watching`, return
         only watchers."""
-        waiters = () if watching else self._waiters.values()
+        waiters = () if watching else self._requests.values()
         listeners = [one for one in (*self._watchers, *waiters) if not one.is_gone]
         found = [one for one in listeners if one.chat_id == chat_id]
         others = [one for one in listeners if one.request.everywhere]
@@ -367,8 +377,8 @@ class CliChannel:
 
     def _in_turn(self, turn_id: str) -> list[Listener]:
         events = self._turns[turn_id].events if turn_id in self._turns else ()
-        waiting = (self._waiters.get(event_id) for event_id in events)
-        return [one for one in waiting if one is not None and one.request.stream]
+        waiting = [self._requests[one] for one in events if one in self._requests]
+        return [one for one in waiting if one.request.stream and not one.is_gone]
 
 
 def _one_each(listeners: Sequence[Listener]) -> Iterable[Listener]:

@@ -74,21 +74,22 @@ class Picker:
         while True:
             await self._wanted.wait()
             self._wanted.clear()
-            words = self._words.text.strip()
-            earlier = self._shown[:] if words == read else list[Conversation]()
-            try:
-                offset = self._next if words == read else 0
-                found, note = await asyncio.to_thread(self._known.find, words, offset), ""
-            except NanobotError as error:
-                found, note = Found([], 0), str(error)
-            if words != self._words.text.strip():
-                continue
-            self._at = self._at if words == read else 0
-            keys = {one.key for one in earlier}
-            self._shown = [*earlier, *(one for one in found.page if one.key not in keys)]
-            self._note = note or ("" if self._shown else "No conversations found.")
-            read, self._next = words, found.next
-            self._app.invalidate()
+            if (words := self._words.text.strip()) != read:
+                read, self._next, self._at = words, 0, 0
+            found = await self._fetch(words, self._next)
+            if words == self._words.text.strip():
+                known = {one.key: one for one in self._shown if self._next}
+                new = {one.key: one for one in found.page}
+                self._shown, self._next = [*{**known, **new, **known}.values()], found.next
+                self._app.invalidate()
+
+    async def _fetch(self, words: str, offset: int) -> Found:
+        try:
+            found = await asyncio.to_thread(self._known.find, words, offset)
+            self._note = "" if found.page or offset else "No conversations found."
+        except NanobotError as error:
+            found, self._note = Found([], 0), str(error)
+        return found
 
     def _move(self, by: int) -> None:
         self._at = max(0, min(self._at + by, len(self._shown) - 1))

@@ -44,6 +44,7 @@ from nanobot_cli.conversations import (
 )
 from nanobot_cli.keys import end_on_failures_and_signals, key_bindings, quiet_keyboard
 from nanobot_cli.markdown import wrap_lines
+from nanobot_cli.picker import Picker
 from nanobot_cli.questions import Questions
 from nanobot_cli.screen import PROMPT, Surface
 from nanobot_cli.screen import Output as TerminalOutput
@@ -63,8 +64,7 @@ from nanobot_cli.wire import (
     Reply,
 )
 
-LEAVING = frozenset({"exit", "quit", "/exit", "/quit"})
-
+_LEAVING = frozenset({"exit", "quit", "/exit", "/quit"})
 _STATUS = "status.conversation"
 _BUSY = "Wait for the answer, or stop it with Ctrl-C. Then try again."
 _UNSEEN = "The question arrived while you were typing. Answer it again."
@@ -103,7 +103,7 @@ class Terminal:
         self._waiting = Waiting(self._clock)
         self._status = StatusLine({})
         self._known = ConversationList(gateway.ask_aside)
-        self._offered: Sequence[Conversation] = ()
+        self._offered: Mapping[str, Conversation] = {}
         """The numbered list that a terminal without a cursor shows."""
         self._accepted: set[str] = set()
         self._postponed = ""
@@ -199,8 +199,6 @@ class Terminal:
         if not self._surface.moves:
             self._offer(words)
             return
-        from nanobot_cli.picker import Picker
-
         picker = Picker(self._known, self._surface, self._clock.now(), words)
         if (chosen := await picker.choose()) is not None:
             self._continue(chosen)
@@ -208,25 +206,24 @@ class Terminal:
     def _offer(self, words: str) -> None:
         """Print the conversations with numbers, to be chosen by the next line."""
         with self._using_gateway():
-            self._offered = self._known.find(words).page
-            if not self._offered:
+            found = self._known.find(words).page
+            self._offered = {str(number): one for number, one in enumerate(found, 1)}
+            if not found:
                 self._transcript.line("No conversations found.")
                 return
-            self._transcript.line(number_entries(self._offered, self._clock.now()), "")
-            count = pluralize(len(self._offered), "conversation")
+            self._transcript.line(number_entries(found, self._clock.now()), "")
+            count = pluralize(len(found), "conversation")
             self._transcript.line(f"{count}. To continue one, type its number.")
 
     def _switch(self, text: str) -> bool:
         """Handle a line that goes to another conversation. Return False for any other line."""
         command, _, words = text.partition(" ")
-        number = int(text) if text.isdecimal() else 0
-        offered, self._offered = self._offered, ()
-        is_offered = 0 < number <= len(offered)
-        if command not in _SWITCHES and not is_offered:
+        chosen, self._offered = self._offered.get(text), {}
+        if command not in _SWITCHES and chosen is None:
             return False
         self._surface.print_words(text)
-        if is_offered:
-            self._continue(offered[number - 1])
+        if chosen is not None:
+            self._continue(chosen)
         elif command == "/new" and self._is_new:
             self._transcript.line("This conversation is new already.")
         elif command == "/new":
@@ -304,7 +301,7 @@ class Terminal:
         """Handle Enter."""
         text, self._hint = buffer.text, ""
         value = self._questions.value_of(text)
-        if text.strip().lower() in LEAVING:
+        if text.strip().lower() in _LEAVING:
             get_app().exit(exception=EOFError)
         elif value is not None:
             chat = self._questions.take_answer()
@@ -447,10 +444,7 @@ class Terminal:
             case Refused():
                 transcript.print_error(event.error, event.hint, event.id)
             case Reply():
-                self._questions.forget_closed()
-                self._status.end_turn(event)
-                if self._temporary:
-                    self._temporary.note_reply(event)
+                self._end_turn(event)
                 transcript.reply(event)
             case _:
                 self._waiting.note(event)
@@ -462,6 +456,12 @@ class Terminal:
             self._surface.leave_gap()
             self._transcript.line("While you were away:", "bold")
         self._looking_back = is_from_absence
+
+    def _end_turn(self, reply: Reply) -> None:
+        self._questions.forget_closed()
+        self._status.end_turn(reply)
+        if self._temporary:
+            self._temporary.note_reply(reply)
 
     def _accept(self, message_id: str) -> None:
         """Note that the gateway has a message. The second time, it is another gateway."""
