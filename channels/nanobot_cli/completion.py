@@ -5,13 +5,13 @@ hidden and ignored files."""
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from fnmatch import fnmatchcase
 from itertools import islice
 from pathlib import Path
 
@@ -36,7 +36,6 @@ _MENU_ROWS = 10
 _MOST_FILES, _MOST_SHOWN = 10_000, 50
 _SECONDS, _FRESH_SECONDS = 0.3, 5.0
 _HEAVY = frozenset({"node_modules", "__pycache__", "venv", "target"})
-_IGNORE_CHARACTERS = 50_000
 
 
 class ChatCompleter(Completer):
@@ -134,19 +133,23 @@ def list_models(ask: Ask) -> Sequence[str]:
 def list_paths(folder: Path) -> list[str]:
     """Return the paths below `folder`, nearest first, without hidden and ignored ones. The work is
     bounded."""
-    is_ignored = _read_ignored(folder)
+    from dulwich.ignore import IgnoreFilter
+
+    logging.getLogger("dulwich.ignore").disabled = True  # malformed patterns are skipped
+    ignored = IgnoreFilter([])
+    with suppress(OSError):  # no file
+        ignored = IgnoreFilter.from_path(folder / ".gitignore")
     found, folders = list[str](), deque([""])
     deadline = time.monotonic() + _SECONDS
     while folders and len(found) < _MOST_FILES and time.monotonic() < deadline:
         inner = folders.popleft()
         with suppress(OSError), os.scandir(folder / inner) as entries:
             for entry in islice(entries, _MOST_FILES - len(found)):
-                path = inner + entry.name
-                if not _is_shown(entry.name) or is_ignored(path):
-                    continue
-                if entry.is_dir(follow_symlinks=False):
-                    folders.append(path := f"{path}/")
-                found.append(path)
+                is_folder = entry.is_dir(follow_symlinks=False)
+                path = f"{inner}{entry.name}{'/' if is_folder else ''}"
+                if _is_shown(entry.name) and not ignored.is_ignored(path):
+                    found.append(path)
+                    folders += [path] if is_folder else []
     return found
 
 
@@ -154,22 +157,6 @@ def _is_shown(name: str) -> bool:
     return (
         not name.startswith(".") and name not in _HEAVY and name.isprintable() and '"' not in name
     )
-
-
-def _read_ignored(folder: Path) -> Callable[[str], bool]:
-    """Return a test for paths that the folder's `.gitignore` names. Exceptions in it (`!`) are not
-    supported."""
-    text = ""
-    with suppress(OSError):
-        text = (folder / ".gitignore").read_text("utf-8", "replace")[:_IGNORE_CHARACTERS]
-    lines = [line.strip() for line in text.split("\n") if line.strip() and line[0] not in "#!"]
-    patterns = [line.removeprefix("**/").rstrip("/") for line in lines]
-
-    def is_ignored(path: str) -> bool:
-        name = path.rpartition("/")[2]
-        return any(fnmatchcase(path if "/" in one else name, one.strip("/")) for one in patterns)
-
-    return is_ignored
 
 
 def _list_outside(folder: Path, part: str) -> Iterator[str]:

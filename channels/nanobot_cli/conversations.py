@@ -16,7 +16,7 @@ from nanobot_cli.wire import DEFAULT_SESSION, TEMPORARY, Reply, is_session_key
 if TYPE_CHECKING:
     from datetime import datetime
 
-PAGE_SIZE = 50
+_PAGE_SIZE = 50
 _OWNER = "owner"
 _OWN = ("cli", "web")
 """The channels whose conversations continue here. Others are copied with `/continue`."""
@@ -74,7 +74,7 @@ class ConversationList:
         if words and not offset:
             for hit in self._search(words):
                 found[hit.key] = found.get(hit.key, hit)._replace(hit=hit.hit)
-        return Found(list(found.values()), offset + PAGE_SIZE if len(listed) == PAGE_SIZE else 0)
+        return Found(list(found.values()), offset + _PAGE_SIZE if len(listed) == _PAGE_SIZE else 0)
 
     def last_used(self) -> str:
         """Return the key of the last used conversation of the terminal and the page, or the
@@ -105,14 +105,14 @@ class ConversationList:
         except NanobotError:  # it will be seen when it is used
             return True
 
-    def _list(self, *, limit: int = PAGE_SIZE, **arguments: object) -> Sequence[Record]:
+    def _list(self, *, limit: int = _PAGE_SIZE, **arguments: object) -> Sequence[Record]:
         data = self._ask("conversations.list", {**arguments, "limit": limit})
         return list[Record](data["conversations"])
 
     def _search(self, words: str) -> Iterator[Conversation]:
         """Yield the conversations of messages with the words, each with its newest message, the
         newest first."""
-        arguments = {"query": words, "scope": _OWNER, "limit": PAGE_SIZE}
+        arguments = {"query": words, "scope": _OWNER, "limit": _PAGE_SIZE}
         try:
             hits = self._ask("conversations.search", arguments)["hits"]
         except NanobotError:  # the titles have to do

@@ -129,16 +129,12 @@ class Transcript:
         """Add to the answer, and print its complete blocks."""
         self._end_tools()
         if event.restart:
-            self._restart()
+            if self._answer.has_taken:
+                self.line("(the answer starts again)")
+            self._answer = Answer()
         self._answer.add(event.text)
         if not self._is_repetition(self._answer.text):
             self._print_pieces(self._answer.take_blocks())
-
-    def _restart(self) -> None:
-        """Discard the answer so far. What was printed of it stays."""
-        if self._answer.has_taken:
-            self.line("(the answer starts again)")
-        self._answer = Answer()
 
     def _is_repetition(self, text: str) -> bool:
         """Return True if `text` repeats a message of this turn so far."""
