@@ -21,6 +21,7 @@ from nanobot_cli.screen import Surface
 from nanobot_cli.text import columns, one_line
 from nanobot_cli.waiting import when
 
+_KEYS = "↑↓ and Enter choose · Esc goes back"
 _MOST_ROWS = 16
 _NARROW = 60
 """Columns. A narrower terminal does not show the channels."""
@@ -53,7 +54,7 @@ class Picker:
                 scroll_offsets=ScrollOffsets(bottom=1),
                 always_hide_cursor=True,
             ),
-            Window(FormattedTextControl(self._render_keys), height=1),
+            Window(FormattedTextControl([("dim", _KEYS)]), height=1),
             Window(),
         ]
         self._app: Application[Conversation | None] = Application(
@@ -133,9 +134,6 @@ class Picker:
             for style, text in render_entry(one, self._now, width, is_chosen=is_chosen):
                 lines += [(style, self._surface.paint(text)), ("", "\n")]
         return lines[:-1]
-
-    def _render_keys(self) -> StyleAndTextTuples:
-        return [("dim", one_line("↑↓ and Enter choose · Esc goes back", self._surface.width - 1))]
 
 
 def render_entry(

@@ -65,7 +65,6 @@ from nanobot_cli.wire import (
 )
 
 _LEAVING = frozenset({"exit", "quit", "/exit", "/quit"})
-_STATUS = "status.conversation"
 _BUSY = "Wait for the answer, or stop it with Ctrl-C. Then try again."
 _UNSEEN = "The question arrived while you were typing. Answer it again."
 _SWITCHES = ("/new", "/resume")
@@ -139,8 +138,7 @@ class Terminal:
 
     def _read_facts(self) -> Mapping[str, Any]:
         """Return the facts about the conversation. Raises `NanobotError`."""
-        facts: Mapping[str, Any] = self._gateway.ask_aside(_STATUS, {"key": self._session})
-        return facts
+        return dict(self._gateway.ask_aside("status.conversation", {"key": self._session}))
 
     def _prompt(self) -> PromptSession[str]:
         ask = self._gateway.ask_aside
@@ -168,15 +166,13 @@ class Terminal:
     def _add_status_line(self, prompt: PromptSession[str]) -> None:
         """Put the completion menu and the status line right below the text, and unused rows below
         that."""
-        line = Window(
-            FormattedTextControl(lambda: [("dim", self._status.text(self._surface.width - 1))]),
-            height=1,
-        )
+        status = FormattedTextControl(lambda: [("dim", self._status.text(self._surface.width - 1))])
+        line = ConditionalContainer(Window(status, height=1), ~is_done)
         container, typed = prompt.layout.container, prompt.layout.current_window
         typed.dont_extend_height = Condition(lambda: True)
         typed.height = lambda: Dimension(min=rows_with_menu(prompt.default_buffer))
         if isinstance(container, HSplit):
-            container.children += [ConditionalContainer(line, ~is_done), Window()]
+            container.children += [line, Window()]
 
     async def _chat(self, prompt: PromptSession[str]) -> None:
         with end_on_failures_and_signals():
@@ -198,9 +194,7 @@ class Terminal:
         """Let the person choose a conversation, and go there."""
         if not self._surface.moves:
             self._offer(words)
-            return
-        picker = Picker(self._known, self._surface, self._clock.now(), words)
-        if (chosen := await picker.choose()) is not None:
+        elif chosen := await Picker(self._known, self._surface, self._clock.now(), words).choose():
             self._continue(chosen)
 
     def _offer(self, words: str) -> None:
@@ -472,9 +466,8 @@ class Terminal:
 
     def _hear(self, said: AgentMessage) -> None:
         """Show a message, or queue it if it is a question."""
-        question = None if said.at else question_of(said)
         self._questions.forget_closed()
-        if question is None:
+        if (question := question_of(said)) is None:
             self._transcript.print_message(said, self._clock.now())
             if not self._gateway.waiting:  # a late answer
                 get_app().create_background_task(self._refresh_status())

@@ -70,10 +70,11 @@ class Question(NamedTuple):
 
 
 def question_of(said: AgentMessage) -> Question | None:
-    """Return the question in a message, or None."""
+    """Return the question in a message, or None. A question from the person's absence may be
+    closed."""
     by_command = {choice.value.partition(" ")[0]: choice for choice in reversed(said.choices)}
     yes, no = by_command.get("/approve"), by_command.get("/deny")
-    return Question(said, yes, no) if yes and no else None
+    return Question(said, yes, no) if yes and no and not said.at else None
 
 
 def columns(text: str) -> int:

@@ -153,7 +153,7 @@ class Transcript:
         because they may be closed. A question interrupts an answer."""
         if not said.at:
             self._said.add(said.text.strip())
-        if not said.at and question_of(said) is not None:
+        if question_of(said) is not None:
             self.keep()
             self._print_message(said, now)
         else:
@@ -171,8 +171,7 @@ class Transcript:
             self._surface.print(render(clean(said.text), self._surface.width))
         for file in said.files:
             self._surface.print(apply_styles(file_line(file), "cyan"))
-        question = None if said.at else question_of(said)
-        if question is None:
+        if (question := question_of(said)) is None:
             for way in ways(said.choices):
                 self.line(way, "cyan")
         elif not self._surface.moves:
@@ -306,18 +305,16 @@ class Transcript:
     def live_lines(self, rows: int, width: int) -> list[str]:
         """Return the last block of the answer and the tools' output, with styles: at most `rows`
         lines."""
-        output: list[str] = []
-        if self._output is not None:
-            room = max(1, width - len(_INDENT) - 1)
-            output = [_INDENT + line for line in self._output.lines(_OUTPUT_LINES, room)]
-        output = [apply_styles(line, "dim") for line in output]
+        room = max(1, width - len(_INDENT) - 1)
+        output = self._output.lines(_OUTPUT_LINES, room) if self._output else []
+        output = [apply_styles(_INDENT + line, "dim") for line in output]
         rows -= len(output)
         is_repetition = self._is_repetition(self._answer.text)
         source = "" if is_repetition else self._answer.live(max(1, rows) * width)
         lines = self._render_live(source, width).split("\n") if source else []
         gap = [""] if lines and self._answer.has_taken else []
         shown = [*gap, *map(self._surface.paint, lines)]
-        return [*(shown[-rows:] if rows > 0 else ()), *output]
+        return [*shown[max(0, len(shown) - rows) :], *output]
 
     def queue_lines(self, width: int) -> list[str]:
         """Return a line for each of the first queued messages, and the number of the others."""
