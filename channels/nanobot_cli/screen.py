@@ -100,8 +100,7 @@ class Surface:
 
     def close(self) -> None:
         """Handle the end of the application."""
-        if self._left is not None:
-            self._end_resizing()
+        self._end_resizing()
 
     def watch_size(self) -> None:
         """Draw the live part again when the window has another size, in place of the
