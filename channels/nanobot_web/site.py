@@ -133,10 +133,16 @@ class Call:
         return int(text) if text.isascii() and text.isdigit() and len(text) < _SHORT else default
 
     @property
+    def zone(self) -> str:
+        """The browser's time zone, or an empty text if it is unknown."""
+        name = self.request.cookies.get("zone", "")
+        return name if find_zone(name) else ""
+
+    @property
     def now(self) -> datetime:
         """The time in the zone of the browser, or in nanobot's if the browser's is unknown."""
         now = self.site.host.clock.now()
-        return now.astimezone(find_zone(self.request.cookies.get("zone", "")) or now.tzinfo)
+        return now.astimezone(find_zone(self.zone) or now.tzinfo)
 
     @property
     def own_scope(self) -> str:

@@ -48,7 +48,7 @@ def _is_granted(call: Call) -> bool:
 
 async def begin(call: Call) -> web.StreamResponse:
     topics = [name.removeprefix(_TOPIC) for name in call.form if name.startswith(_TOPIC)]
-    return await _change(call, "begin", topics=topics, all=_is_granted(call))
+    return await _change(call, "begin", topics=topics, all=_is_granted(call), zone=call.zone)
 
 
 async def answer(call: Call) -> web.StreamResponse:

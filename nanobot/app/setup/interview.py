@@ -78,6 +78,10 @@ class Interview:
         self.attended = not options.non_interactive
         self._is_confirmed = False
 
+    def find_zone(self) -> str:
+        """Return the person's likely time zone, or an empty text."""
+        return system_zone_name(os.environ)
+
     async def choose_home(self) -> None:
         """Choose the folder in the options."""
 
@@ -180,7 +184,7 @@ class Interview:
         name, zone, known = options.owner_name, options.timezone, name_in(options.home)
         if not (name or zone):
             name = await self.person.ask("Your name (leave empty to skip)", known)
-            usual = present or system_zone_name(os.environ) or "UTC"
+            usual = present or self.find_zone() or "UTC"
             zone = await ask_checked(self.person, "Your time zone", _CHECK_ZONE, usual)
         zone, name = _CHECK_ZONE(zone), " ".join(name.split())
         summary = (("you", name), ("time zone", zone))

@@ -162,13 +162,22 @@ def _fits(question: Question, text: str) -> bool:
 
 
 class PageInterview(Interview):
-    """The questions about the topics that the person chose, by name."""
+    """The questions about the topics that the person chose, by name. `zone` is their browser's."""
 
     def __init__(
-        self, person: PagePerson, home: Path, topics: Sequence[str], supervisor: Supervisor
+        self,
+        person: PagePerson,
+        home: Path,
+        topics: Sequence[str],
+        supervisor: Supervisor,
+        zone: str,
     ) -> None:
         super().__init__(person, SetupOptions(home))
         self._page, self._topics, self._supervisor = person, topics, supervisor
+        self._zone = zone
+
+    def find_zone(self) -> str:
+        return self._zone or super().find_zone()
 
     def show_heading(self, text: str) -> None:
         self._page.title = text
@@ -264,7 +273,8 @@ class Setups:
         }
 
     async def _begin(self, arguments: Request) -> Answer:
-        """Begin the set-up of `topics` for the browser `session`. Ends the previous one."""
+        """Begin the set-up of `topics` for the browser `session` in the time `zone`. Ends the
+        previous one."""
         session, wanted = text_argument(arguments, "session"), arguments.get("topics")
         offered = (await self._show(arguments))["topics"]
         assert isinstance(offered, list)
@@ -274,8 +284,9 @@ class Setups:
             raise NanobotError("select what you want to set up")
         while self._now is not None:  # another tab may begin too
             await self._end()
+        zone = optional_text(arguments, "zone")
         now = self._now = _Setup(session, PagePerson(self._redactor))
-        now.task = self._background.start(self._run(now, topics), name="set-up on the page")
+        now.task = self._background.start(self._run(now, topics, zone), name="set-up on the page")
         await now.person.wait()
         return {"topics": topics}
 
@@ -322,9 +333,9 @@ class Setups:
                 now.task.cancel()
             await asyncio.wait([now.task])
 
-    async def _run(self, now: _Setup, topics: Sequence[str]) -> None:
+    async def _run(self, now: _Setup, topics: Sequence[str], zone: str) -> None:
         home, person = self._running.home, now.person
-        interview = PageInterview(person, home, topics, self._supervisor)
+        interview = PageInterview(person, home, topics, self._supervisor, zone)
         try:
             answered = await with_timeout(self._clock, SECONDS, interview.run())
             assert answered is not None

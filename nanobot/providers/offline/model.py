@@ -66,11 +66,13 @@ _TEXTS: Mapping[str, tuple[str, str]] = {
         "- remember what you tell me (“remember that I park on level 3”) and answer questions about"
         " it\n- remind you (“remind me in 20 minutes to look at the oven”)\n- take a note for today"
         " (“note: buy milk”)\n- send you a file (“send me a.txt”)\n\n"
-        "To connect a real model, run `nanobot onboard`.",
+        "To connect a real model, run `nanobot onboard` in a terminal, or open Settings in the "
+        "browser (`nanobot web`).",
         "我是 nanobot 内置的离线模型，只是个小程序，不是大语言模型。我可以：\n"
         "- 记住你告诉我的事（“记住我喜欢绿茶”），并回答相关的问题\n"
         "- 提醒你（“20分钟后提醒我看烤箱”）\n- 记下今天的笔记（“记一下：买牛奶”）\n"
-        "- 把文件发给你（“把 a.txt 发给我”）\n\n要连接真正的模型，请运行 `nanobot onboard`。",
+        "- 把文件发给你（“把 a.txt 发给我”）\n\n要连接真正的模型，请在终端运行 `nanobot onboard`，"
+        "或在网页（`nanobot web`）打开 Settings。",
     ),
     "greeting": (
         "Hello! Tell me something to remember, ask me about it, or say “help”.",

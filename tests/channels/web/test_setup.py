@@ -19,6 +19,7 @@ import pytest
 import yaml
 from aiohttp import ClientSession, CookieJar, web
 from playwright.async_api import Browser, expect
+from yarl import URL
 
 from nanobot.testing.clock import FakeClock
 from nanobot_web.sessions import SETUP_SECONDS
@@ -278,6 +279,17 @@ async def test_a_server_cannot_show_the_key_as_the_name_of_a_model(tmp_path: Pat
             pages.append(await asked.say("8000"))
             assert "Save these changes?" in pages[-1]
             assert KEY not in "".join(pages)
+
+
+async def test_the_time_zone_of_the_browser_is_proposed(tmp_path: Path) -> None:
+    async with serving(tmp_path) as web, web.visit() as visit:
+        for zone, shown in (("America/New_York", "America/New_York"), ("../../etc/passwd", "")):
+            visit.session.cookie_jar.update_cookies({"zone": zone}, URL(web.base))
+            asked = Asked(visit)
+            await asked.begin("you")
+            page = await asked.say("Ada")
+            assert f'value="{shown}' in page
+            assert "passwd" not in page
 
 
 async def test_two_tabs_that_begin_at_once_leave_one_set_up(tmp_path: Path) -> None:
