@@ -108,7 +108,6 @@ class CliChannel:
         if self._overview is None:
             await asyncio.Event().wait()
             return
-
         events: asyncio.Queue[tuple[str, InboundMessage | TurnEnded]] = asyncio.Queue()
 
         def note_event(happening: GatewayEvent) -> None:
@@ -145,10 +144,7 @@ class CliChannel:
 
         All later events of the request go to `connection`. Raises `NanobotError` for a rejected
         request, and stores nothing then."""
-        try:
-            request = ChatRequest.parse(data)
-        except ValueError as error:
-            raise NanobotError(str(error)) from error
+        request = ChatRequest.parse(data)
         event_id, chat_id = f"{self.name}:{request.id}", request.session.removeprefix("cli:")
         if event_id in self._requests and not self._requests[event_id].is_gone:
             raise _repeat_error(request)

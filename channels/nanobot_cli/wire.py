@@ -11,11 +11,13 @@
 A rejected request gets `{"ok": false, …}` instead of all these. Requests may overlap. One with
 `watch` has no text: it is accepted, and then receives all events of its conversation that no other
 request of the connection waits for, beginning with unseen ones. It has no last event. Imports only
-light modules of the standard library: the client has to start quickly. For the same reason,
-annotations are not texts here, which `NamedTuple` would compile."""
+light modules: the client has to start quickly. For the same reason, annotations are not texts here,
+which `NamedTuple` would compile."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, Self, TypeVar
+
+from nanobot.errors import NanobotError
 
 DEFAULT_SESSION = "cli:direct"
 
@@ -55,16 +57,15 @@ class ChatRequest(NamedTuple):
 
     @classmethod
     def parse(cls, data: Mapping[str, object]) -> Self:
-        """Parse a request. Raises `ValueError`, with a sentence for people, if a field is missing
-        or wrong."""
+        """Parse a request. Raises `NanobotError` if a field is missing or wrong."""
         request = _parse(cls, {"session": DEFAULT_SESSION, **data})
         if not 1 <= len(request.id) <= 128:
-            raise ValueError("a chat request needs an id of 1 to 128 characters")
+            raise NanobotError("a chat request needs an id of 1 to 128 characters")
         if not (request.watch or request.text.strip()):
-            raise ValueError("the message is empty")
+            raise NanobotError("the message is empty")
         if not is_session_key(request.session):
             key = data.get("session")
-            raise ValueError(f"{key!r} is not a valid session key, such as {DEFAULT_SESSION}")
+            raise NanobotError(f"{key!r} is not a valid session key, such as {DEFAULT_SESSION}")
         return request
 
     def as_json(self) -> dict[str, object]:
