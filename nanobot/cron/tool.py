@@ -46,6 +46,7 @@ from nanobot.cron.job import (
 )
 from nanobot.cron.service import ALL_SCOPES, CronService
 from nanobot.errors import NanobotError, ToolError
+from nanobot.messages import source_name
 from nanobot.text import one_line, printable
 from nanobot.tooling import OWNER, Arguments, Risk, Tool, ToolResult, TurnContext
 
@@ -185,6 +186,7 @@ def fields_of(job: Job, now: datetime) -> dict[str, object]:
         "words": schedule_text(job),
         "created_at": job.created_at.astimezone(zone).isoformat(timespec="seconds"),
         "origins": list(job.origins),
+        "sources": [source_name(one) for one in job.origins],
     }
 
 

@@ -9,7 +9,6 @@ from typing import Any
 
 from aiohttp import web
 
-from nanobot.messages import source_name
 from nanobot.text import one_line
 from nanobot_web.site import Call, PageError, Route
 
@@ -25,18 +24,10 @@ _NEWEST = 10  # messages to search for it
 
 async def show_jobs(call: Call) -> web.StreamResponse:
     scheduled = await call.ask("cron.list")
-    jobs = [
-        {
-            **job,
-            "result": await _last_result(call, job),
-            "sources": map(source_name, job["origins"]),
-        }
-        for job in scheduled["jobs"]
-    ]
     return call.page(
         "jobs.html",
         "Jobs",
-        jobs=jobs,
+        jobs=[{**job, "result": await _last_result(call, job)} for job in scheduled["jobs"]],
         trouble=scheduled["trouble"],
         chats=scheduled["chats"],
         titles=await call.titles(scheduled["jobs"], "chat"),
