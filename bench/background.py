@@ -73,7 +73,7 @@ class Learner:
 class Embedder:
     """Embedder that returns an arbitrary vector for each text."""
 
-    name = "chance"
+    name, context = "chance", 0
 
     async def embed(self, texts: Sequence[str], *, question: bool = False) -> list[list[float]]:
         chance = random.Random(7)

@@ -27,6 +27,8 @@ class OpenAIEmbedder:
     A request holds `batch` texts, each cut to `characters`. `name` identifies the model, because
     vectors of different models cannot be compared."""
 
+    context = 0  # it would double the price
+
     def __init__(
         self, endpoint: Endpoint, clock: Clock, *, batch: int = 64, characters: int = 6_000
     ) -> None:

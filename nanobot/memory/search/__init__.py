@@ -104,6 +104,10 @@ class Embedder(Protocol):
     name: str
     """The model's name. Vectors of another name are dropped and computed again."""
 
+    context: int
+    """Maximum characters of the message before a person's message that are embedded with it, or
+    0."""
+
     async def embed(self, texts: Sequence[str], *, question: bool = False) -> list[list[float]]:
         """Return a vector for each text, in order. The texts are passages, or each is a `question`.
         Raise NanobotError on failure. Passages are retried first after a temporary failure."""

@@ -11,15 +11,15 @@ import sqlite3
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from math import hypot
 from pathlib import Path
 from struct import pack
+from typing import NamedTuple
 
 from loguru import logger
 
 from nanobot.bus.sqlite import is_damaged, open_cache, transaction
 
-VERSION = 3
+VERSION = 4
 STREAM_BITS = 28
 PLACES = 1 << STREAM_BITS  # a passage's id is its stream's number times this, plus its place
 TOOLS_FROM = PLACES // 2  # the first place of tool output, which is apart from the talk
@@ -37,8 +37,10 @@ NO_VECTOR = -1  # the `row` of a passage that can have none
 # lent: words of a fact (in `words`, with this id) that the history entry `passage` lends to the
 #   message `seq` of its conversation.
 # vector: at the next purge, a row without a passage goes back to one of the same line (`hash`), or
-#   is deleted, so vectors outlast a conversation that is indexed again. Row numbers are never
-#   reused, and `origin` differs in each database: from these the worker knows which it has read.
+#   is deleted, so vectors outlast a conversation that is indexed again. `before` is the hash of the
+#   message that was embedded with it, or 0: if that one is no longer before it, the row is deleted.
+#   Row numbers are never reused, and `origin` differs in each database: from these the worker knows
+#   which it has read.
 _TABLES = """
 CREATE TABLE IF NOT EXISTS stream (
     id INTEGER PRIMARY KEY, source TEXT NOT NULL, scope TEXT NOT NULL, key TEXT NOT NULL,
@@ -68,7 +70,8 @@ CREATE TABLE IF NOT EXISTS speaker (
     stream INTEGER, name TEXT, PRIMARY KEY (stream, name)
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS vector (
-    row INTEGER PRIMARY KEY AUTOINCREMENT, stream INTEGER, hash INTEGER, numbers BLOB
+    row INTEGER PRIMARY KEY AUTOINCREMENT, stream INTEGER, hash INTEGER,
+    before INTEGER NOT NULL, numbers BLOB
 );
 CREATE INDEX IF NOT EXISTS vector_line ON vector (stream, hash);
 CREATE TABLE IF NOT EXISTS setting (name TEXT PRIMARY KEY, value TEXT);
@@ -113,8 +116,16 @@ def unless_refused() -> Iterator[None]:
         logger.warning("memory index: {}. Search may miss the newest messages", error)
 
 
-_SAME_LINE = "SELECT row FROM vector WHERE (stream, hash) = (passage.stream, passage.hash)"
+# The message before a passage in the talk, and the values of `before` that fit the passage.
+_EARLIER = f"earlier.id = passage.id - {TURN} AND earlier.segment = passage.segment"
+_FITTING = f"(0, (SELECT hash FROM passage AS earlier WHERE {_EARLIER}))"  # noqa: S608 - ours
+_SAME_LINE = (
+    "SELECT row FROM vector WHERE (stream, hash) = (passage.stream, passage.hash)"  # noqa: S608
+    f" AND before IN {_FITTING}"
+)
+_OWN = "(SELECT before FROM vector WHERE vector.row = passage.row)"
 _RECLAIM = (
+    f"UPDATE passage SET row = NULL WHERE row >= 0 AND ({_OWN} IN {_FITTING}) IS NOT TRUE",  # noqa: S608
     f"UPDATE OR IGNORE passage SET row = ({_SAME_LINE})"  # noqa: S608 - ours
     f" WHERE row IS NULL AND role != 'tool' AND EXISTS ({_SAME_LINE})",
     "DELETE FROM vector WHERE row NOT IN (SELECT row FROM passage WHERE row >= 0)",
@@ -142,6 +153,16 @@ CREATE UNIQUE INDEX IF NOT EXISTS passage_row ON passage (row) WHERE row >= 0;
 """
 
 
+class PendingPassage(NamedTuple):
+    """A passage to embed. `context` is the end of the message `before` it, given by its hash."""
+
+    id: int
+    hash: int
+    text: str
+    before: int
+    context: str
+
+
 class Vectors:
     """The vectors of the embedder with this `name`, empty for none. Vectors of another one are
     dropped."""
@@ -167,32 +188,39 @@ class Vectors:
             self._db.execute("DELETE FROM vector")
             self._db.execute(new, (self._name,))
 
-    def select_pending(self, limit: int, characters: int) -> list[tuple[int, int, str]]:
-        """Return the ids, hashes and texts, cut to so many characters, of the newest passages
-        without a vector, up to `limit`."""
+    def select_pending(self, limit: int, characters: int, context: int) -> list[PendingPassage]:
+        """Return the newest passages without a vector, up to `limit`. Their texts are cut to so
+        many characters. With `context`, a person's message has the last characters of the message
+        before it."""
         if not self._is_prepared():
             return []
-        return self._db.execute(
-            "SELECT id, hash, substr(text, 1, ?) FROM passage_text"
-            " WHERE id IN (SELECT id FROM passage WHERE row IS NULL AND role != 'tool'"
-            " ORDER BY moment DESC LIMIT ?)",
-            (characters, limit),
-        ).fetchall()
-
-    def keep(self, found: Iterable[tuple[int, int, Sequence[float] | None]]) -> None:
-        """Store the vectors of passages, by their ids and hashes. None is for a passage that can't
-        have one. A deleted passage is skipped."""
-        new = (
-            "INSERT INTO vector (stream, hash, numbers) SELECT stream, hash, ? FROM passage"
-            " WHERE id = ? AND hash = ? AND row IS NULL"
+        before = f"WHERE ? AND passage.role = 'user' AND {_EARLIER}"
+        rows = self._db.execute(
+            "SELECT id, hash, substr(text, 1, ?),"  # noqa: S608 - ours
+            f" coalesce((SELECT hash FROM passage AS earlier {before}), 0),"
+            f" coalesce((SELECT substr(text, -?) FROM passage_text AS earlier {before}), '')"
+            " FROM passage_text AS passage WHERE id IN (SELECT id FROM passage"
+            " WHERE row IS NULL AND role != 'tool' ORDER BY moment DESC LIMIT ?)",
+            (characters, context, context, context, limit),
         )
-        named = "UPDATE passage SET row = ? WHERE id = ? AND hash = ? AND row IS NULL"
+        return [PendingPassage(*row) for row in rows]
+
+    def keep(self, found: Iterable[tuple[PendingPassage, Sequence[float] | None]]) -> None:
+        """Store the vectors of passages. None is for a passage that can't have one. A passage that
+        was deleted, or whose context was, is skipped."""
+        same = f"id = ? AND hash = ? AND row IS NULL AND ? IN {_FITTING}"
+        new = (
+            "INSERT INTO vector (stream, hash, before, numbers)"  # noqa: S608 - ours
+            f" SELECT stream, hash, ?, ? FROM passage WHERE {same}"
+        )
+        named = f"UPDATE passage SET row = ? WHERE {same}"  # noqa: S608 - ours
         with transaction(self._db):
-            for id, hash, vector in found:
+            for (id, hash, _, before, _), vector in found:
                 row: int | None = NO_VECTOR
                 if vector:
-                    row = self._db.execute(new, (quantise(vector), id, hash)).lastrowid
-                self._db.execute(named, (row, id, hash))
+                    values = (before, quantise(vector), id, hash, before)
+                    row = self._db.execute(new, values).lastrowid
+                self._db.execute(named, (row, id, hash, before))
 
     def has_any(self) -> bool:
         """Return True if there are any vectors."""
@@ -206,8 +234,6 @@ class Vectors:
 
 
 def quantise(vector: Sequence[float]) -> bytes:
-    """Return a vector scaled to length 1: a scale, and its numbers as 8-bit integers."""
+    """Return a vector as a scale, and its numbers as 8-bit integers."""
     step = max(map(abs, vector)) / 127 or 1.0
-    return pack("<f", step / (hypot(*vector) or 1.0)) + bytes(
-        array("b", [round(number / step) for number in vector])
-    )
+    return pack("<f", step) + bytes(array("b", [round(number / step) for number in vector]))

@@ -25,6 +25,7 @@ from array import array
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date
+from math import hypot
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -36,7 +37,13 @@ from nanobot.clock import Clock
 from nanobot.errors import NanobotError, ProviderGarbage, ProviderRejected, StorageError
 from nanobot.io import storage_errors
 from nanobot.memory.search import Embedder, IndexStats, Passage, Query, SearchResult, Sources
-from nanobot.memory.search.database import Vectors, connect, purge, unless_refused
+from nanobot.memory.search.database import (
+    PendingPassage,
+    Vectors,
+    connect,
+    purge,
+    unless_refused,
+)
 from nanobot.memory.search.ingest import IndexIngest
 from nanobot.memory.search.query import PreparedQuery, Search
 from nanobot.memory.search.vectors import VectorWorker
@@ -46,7 +53,7 @@ if TYPE_CHECKING:
 
 _EMBEDDED_AT_ONCE = 64
 _EMBEDDED = 4_000  # maximum characters of a passage that are embedded
-_NEAREST = 200  # passages near a question: fewer found less, more found no more
+_NEAREST = 300  # passages near a question: fewer found less, more found no more
 _STEPS = 10_000  # number of SQLite steps between checks for a closing index
 
 T = TypeVar("T")
@@ -214,28 +221,45 @@ class MemoryIndex:
     async def _embed_some(self, embedder: Embedder) -> bool:
         """Embed some passages without a vector. Return True if more may follow."""
         waiting = await self._run(
-            lambda search: search.vectors.select_pending(_EMBEDDED_AT_ONCE, _EMBEDDED)
+            lambda search: search.vectors.select_pending(
+                _EMBEDDED_AT_ONCE, _EMBEDDED, embedder.context
+            )
         )
         if not waiting:
             return False
         try:
-            vectors = await self._embed_each(embedder, [text for _, _, text in waiting])
+            vectors = await self._embed_with_context(embedder, waiting)
         except NanobotError as error:
             self._note(error)
             return False
         self._trouble = ""
-        made = zip(waiting, vectors, strict=True)
-        found = [(id, hash, vector) for (id, hash, _), vector in made]
+        found = [*zip(waiting, vectors, strict=True)]
         await self._run(lambda search: search.vectors.keep(found))
         return True
+
+    async def _embed_with_context(
+        self, embedder: Embedder, passages: Sequence[PendingPassage]
+    ) -> list[Sequence[float] | None]:
+        """Return a vector for each passage, in order: its own, or the mean of that and of the one
+        together with its context. That mean is the shorter the less both are alike, which is right
+        for a "yes" that means nothing alone."""
+        vectors = await self._embed_each(embedder, [one.text for one in passages])
+        followers = [at for at, one in enumerate(passages) if one.context]
+        texts = [f"{passages[at].context}\n{passages[at].text}" for at in followers]
+        together = await self._embed_each(embedder, texts) if texts else []
+        for at, other in zip(followers, together, strict=True):
+            own = vectors[at]
+            if own and other:
+                vectors[at] = [(a + b) / 2 for a, b in zip(own, other, strict=True)]
+        return vectors
 
     async def _embed_each(
         self, embedder: Embedder, texts: Sequence[str]
     ) -> list[Sequence[float] | None]:
-        """Return a vector for each passage, in order, or None for a rejected one. The passages of a
-        rejected batch are embedded one by one. Raise `NanobotError`."""
+        """Return a vector of length 1 for each passage, in order, or None for a rejected one. The
+        passages of a rejected batch are embedded one by one. Raise `NanobotError`."""
         try:
-            return [*await self._request_vectors(embedder, texts)]
+            return [*map(_unit, await self._request_vectors(embedder, texts))]
         except ProviderRejected as error:
             if not error.blames_content:
                 raise
@@ -260,3 +284,8 @@ class MemoryIndex:
         if not self._trouble:
             logger.warning("searching by words only: {} {}", error, error.hint)
         self._trouble = str(error)
+
+
+def _unit(vector: Sequence[float]) -> list[float]:
+    length = hypot(*vector) or 1.0
+    return [number / length for number in vector]

@@ -159,7 +159,7 @@ _ON_DAY = 0.15  # of the best score, for each message of a named day, even witho
 _ENDS_ASKING = 0.8  # a message that ends as a question answers little
 _TOOL = 0.6  # the caller of a tool usually repeated its output
 _K1, _B = 1.2, 0.75
-MEANING_FLOWS = 0.5  # less than for words: vectors catch more of the context
+MEANING_FLOWS = 0.3  # less than for words: vectors catch more of the context
 
 Ranking = list[tuple[int, float]]
 """Ids of passages with their scores, best first, among equals the newer id first."""

@@ -143,9 +143,13 @@ class VectorWorker:
 
 
 class LocalEmbedder:
-    """The model of the extra `embeddings`, multilingual E5 small, in the worker."""
+    """The model of the extra `embeddings`, multilingual E5 small, in the worker.
+
+    People answer, or say "he" and "there". So a message is embedded alone and after the one before
+    it, which found more than each of them."""
 
     name = "multilingual-e5-small"
+    context = 400
     characters = 2_000
     """Maximum characters of a text: about as many as the model reads, and the beginning has the
     topic."""

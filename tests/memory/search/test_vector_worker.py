@@ -47,7 +47,7 @@ def script(folder: Path, text: str) -> Path:
 class ByChance:
     """Random vectors of 48 numbers, by the number at the end of a text."""
 
-    name = "by chance"
+    name, context = "by chance", 0
 
     def __init__(self) -> None:
         chance = random.Random(7)

@@ -32,8 +32,8 @@ MEANINGS = [
 class Synonyms:
     """One dimension for each meaning, and one for everything else."""
 
-    def __init__(self, name: str = "synonyms") -> None:
-        self.name = name
+    def __init__(self, name: str = "synonyms", context: int = 0) -> None:
+        self.name, self.context = name, context
         self.seen: list[str] = []
         self.broken = False
         self.refuses = ""
@@ -251,6 +251,50 @@ async def test_of_what_was_taken_out_no_vector_stays_on_the_disk(home: Home) -> 
     assert await find(index, "car automobile") == ["m:cli:direct:40"]
     await index.rebuild()
     assert rows(home) == []
+    await index.close()
+
+
+async def test_a_message_also_means_the_one_before_it(home: Home) -> None:
+    home.say(
+        "cli:pets",
+        message(1, "is it the puppy?"),
+        message(2, "yes, asleep"),
+        message(3, "how are you", day=3),
+    )
+    embedder = Synonyms(context=8)
+    index = home.index(embedder=embedder)
+    await up_to_date(index)
+    assert [text for text in embedder.seen if "\n" in text] == ["e puppy?\nyes, asleep"]
+    found = ids(await index.search(Query("dog", ("owner",), session="cli:pets")))
+    assert set(found[:2]) == {"m:cli:pets:1", "m:cli:pets:2"}
+    await index.close()
+
+
+@pytest.mark.parametrize("is_erased", [True, False])
+async def test_a_message_no_longer_means_one_that_was_taken_out(
+    tmp_path: Path, is_erased: bool
+) -> None:
+    home = Home(tmp_path)
+    texts = ("a secret puppy", "yes, asleep", "it may rain")
+    home.say("cli:pets", *(message(n, text) for n, text in enumerate(texts, 1)))
+    embedder = Synonyms(context=400)
+    index = home.index(embedder=embedder)
+    await up_to_date(index)
+    before = set(rows(home))
+    embedder.seen.clear()
+    if is_erased:
+        file = home.file("cli:pets")
+        file.write_text(file.read_text().replace("a secret puppy", "[erased]"))
+    else:
+        home.retract("cli:pets", "", 1, 1)
+    await index.refresh()
+    [kept] = rows(home)
+    gone = before - {kept}
+    assert len(gone) == 2
+    assert not any(row in everything(home.path / "state") for row in gone)
+    await index.embed()
+    again = {"[erased]", "yes, asleep", "[erased]\nyes, asleep"} if is_erased else {"yes, asleep"}
+    assert set(embedder.seen) == again
     await index.close()
 
 
