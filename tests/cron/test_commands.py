@@ -160,6 +160,7 @@ async def test_the_operations_reach_the_jobs_of_all(kit: CronKit) -> None:
                 "created_by": "7",
                 "created_at": "2026-03-02T09:00:00+01:00",
                 "origins": [],
+                "sources": [],
             }
         ],
         "chats": ["telegram:-100", "telegram:7:3"],
