@@ -129,8 +129,7 @@ class Call:
 
     def number(self, name: str, default: int = 0) -> int:
         """Return a parameter of the address that is a number of 0 or more."""
-        text = self.query(name)
-        return int(text) if text.isascii() and text.isdigit() and len(text) < _SHORT else default
+        return to_number(self.query(name), default)
 
     @property
     def zone(self) -> str:
@@ -231,13 +230,18 @@ class Call:
         told = self.site.told.get(self.visitor.session, ())
         self.site.told[self.visitor.session] = (*told, text)[-_MOST_TOLD:]
 
+    async def act(self, operation: str, **arguments: object) -> dict[str, Any]:
+        """Run an operation that changes something, in the visitor's name for the audit log. Raises
+        `NanobotError`, as `ask` does."""
+        return await self.ask(operation, by=f"web:{self.visitor.account}", **arguments)
+
     async def change(self, operation: str, **arguments: object) -> dict[str, Any]:
-        """Run an operation that changes something, in the visitor's name for the audit log. If it
-        fails, show the error on the next page, and return an empty result."""
+        """Run an operation as `act` does. If it fails, show the error on the next page, and return
+        an empty result."""
         try:
-            return await self.ask(operation, by=f"web:{self.visitor.account}", **arguments)
+            return await self.act(operation, **arguments)
         except NanobotError as error:
-            self.tell(f"{error}. {error.hint}" if error.hint else str(error))
+            self.tell(to_sentences(error))
             return {}
 
 
@@ -465,6 +469,16 @@ class Site:
         scheme = self._scheme(request)
         name = f"nanobot-{_name_and_port(request)[1] or scheme}"
         return f"__Host-{name}" if scheme == "https" else name
+
+
+def to_number(text: str, default: int = 0) -> int:
+    """Return the number of 0 or more in a request, or the default."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < _SHORT else default
+
+
+def to_sentences(error: NanobotError) -> str:
+    """Return an error and its hint as one line."""
+    return f"{str(error).rstrip('.')}. {error.hint}" if error.hint else str(error)
 
 
 def _name_and_port(request: web.Request) -> tuple[str, int | None]:

@@ -45,8 +45,7 @@ async def _render_question(call: Call, question: Mapping[str, Any]) -> Event:
 
 async def answer_question(call: Call) -> web.StreamResponse:
     code, answer = call.form.get("code", ""), call.form.get("answer", "")
-    by = f"web:{call.visitor.account}"
-    return web.json_response(await call.ask("approvals.answer", code=code, answer=answer, by=by))
+    return web.json_response(await call.act("approvals.answer", code=code, answer=answer))
 
 
 async def show_approvals(call: Call) -> web.StreamResponse:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from aiohttp import web
 
 from nanobot.errors import NanobotError
-from nanobot_web.site import Call, PageError, Route
+from nanobot_web.site import Call, PageError, Route, to_sentences
 
 _MOST_ROWS = 100
 
@@ -17,7 +17,7 @@ async def show_health(call: Call) -> web.StreamResponse:
     try:
         backups, no_backups = await call.ask("backup.list"), ""
     except NanobotError as error:
-        backups, no_backups = {}, f"{error} {error.hint}".strip()
+        backups, no_backups = {}, to_sentences(error)
     rows = [
         *({"place": one["session"], **one} for one in queue["inbox"]),
         *({"place": f"{one['channel']}:{one['chat_id']}", **one} for one in queue["outbox"]),

@@ -14,7 +14,7 @@ from aiohttp import web
 
 from nanobot.errors import NanobotError
 from nanobot.text import pluralize
-from nanobot_web.site import Call, PageError, Route
+from nanobot_web.site import Call, PageError, Route, to_number
 
 _OWNER = "owner"
 _FACTS, _VERSIONS, _ENTRIES, _DAYS, _HITS = 150, 25, 20, 60, 20
@@ -191,8 +191,7 @@ async def show_version(call: Call) -> web.StreamResponse:
 
 async def restore_version(call: Call) -> web.StreamResponse:
     """Undo a version, or go back to one."""
-    scope, text = _scope_of(call), call.form.get("version", "")
-    number = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
+    scope, number = _scope_of(call), to_number(call.form.get("version", ""))
     if not number:
         raise PageError(400, "The version must be a number.")
     to = bool(call.form.get("to"))

@@ -12,7 +12,7 @@ from aiohttp import web
 
 from nanobot_web.pages.chat import add_html, expect_writable, make_items
 from nanobot_web.pages.files import UPLOADS, receive_form, remove_uploads
-from nanobot_web.site import Call, PageError, Route
+from nanobot_web.site import Call, PageError, Route, to_number
 
 _MOST_MODELS = 300
 _EFFORTS = ("default", "none", "low", "medium", "high")
@@ -76,11 +76,8 @@ async def keep_message(call: Call) -> web.StreamResponse:
     """Mark a message to keep, or remove the mark."""
     key, seq = call.form.get("c", ""), call.form.get("seq", "")
     await expect_writable(call, key)
-    if not seq.isdecimal():
-        raise PageError(400, "There is no such message.")
-    given = {"key": key, "seq": int(seq[:12]), "kept": call.form.get("kept") == "yes"}
-    by = f"web:{call.visitor.account}"
-    done = await call.ask("conversations.mark", by=by, **given)
+    given = {"key": key, "seq": to_number(seq), "kept": call.form.get("kept") == "yes"}
+    done = await call.act("conversations.mark", **given)
     call.site.live.note_change(key)
     return web.json_response(done)
 

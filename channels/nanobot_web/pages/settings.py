@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,8 +17,9 @@ from aiohttp import web
 
 from nanobot.errors import NanobotError
 from nanobot_web.pages.setup import is_allowed, load_setup
-from nanobot_web.site import RESTART_SECONDS, SETUP, Call, PageError, Plan, Route
+from nanobot_web.site import RESTART_SECONDS, SETUP, Call, PageError, Plan, Route, to_sentences
 
+_INTEGER = re.compile(r"-?[0-9]{1,15}")
 _EDITABLE = ("boolean", "choice", "integer", "number", "text")  # the types with a field on the page
 
 
@@ -83,7 +85,7 @@ async def plan_change(call: Call) -> web.StreamResponse:
     except ValueError as error:
         return await edit_setting(call, key, value=typed, error=str(error))
     except NanobotError as error:
-        return await edit_setting(call, key, value=typed, error=f"{error} {error.hint}".strip())
+        return await edit_setting(call, key, value=typed, error=to_sentences(error))
     given: dict[str, Any] = {"one": one, "typed": typed, "editable": True, "error": ""}
     return call.page("setting.html", key, plan=plan, number=number, **given)
 
@@ -107,10 +109,9 @@ async def apply_change(call: Call) -> web.StreamResponse:
     del call.site.plans[call.visitor.session]
     key = next(iter(shown.changes))
     try:
-        by = f"web:{call.visitor.account}"
-        await call.ask("config.apply", changes=shown.changes, expected=shown.hash, by=by)
+        await call.act("config.apply", changes=shown.changes, expected=shown.hash)
     except NanobotError as error:
-        return await edit_setting(call, key, error=f"{error} {error.hint}".strip())
+        return await edit_setting(call, key, error=to_sentences(error))
     return call.back(shown.back, changed=key)
 
 
@@ -121,8 +122,7 @@ async def ask_restart(call: Call) -> web.StreamResponse:
 
 
 async def restart(call: Call) -> web.StreamResponse:
-    by = f"web:{call.visitor.account}"
-    found = await call.ask("restart", sure=True, seconds=RESTART_SECONDS, by=by)
+    found = await call.act("restart", sure=True, seconds=RESTART_SECONDS)
     return call.page("restart.html", "Restart", running=found["turns_running"], done=True)
 
 
@@ -171,7 +171,7 @@ def parse_value(one: Mapping[str, Any], typed: str) -> object:
         case "boolean":
             return text == "true"
         case "integer":
-            if not text.lstrip("-").isdecimal() or not text.isascii():
+            if not _INTEGER.fullmatch(text):
                 raise ValueError("Enter a whole number, such as 20.")
             return int(text)
         case "number":

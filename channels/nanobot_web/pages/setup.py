@@ -9,7 +9,7 @@ from typing import Any
 
 from aiohttp import web
 
-from nanobot_web.site import RESTART_SECONDS, SETUP, Call, PageError, Route
+from nanobot_web.site import RESTART_SECONDS, SETUP, Call, PageError, Route, to_number
 
 _TOPIC = "topic-"
 
@@ -83,8 +83,7 @@ async def _change(call: Call, name: str, **arguments: object) -> web.StreamRespo
 
 
 def _number(call: Call) -> int:
-    text = call.form.get("number", "")
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 6 else 0
+    return to_number(call.form.get("number", ""))
 
 
 ROUTES = {

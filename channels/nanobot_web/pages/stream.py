@@ -26,7 +26,7 @@ from nanobot_web.pages.chat import (
     render_items,
 )
 from nanobot_web.pages.starting import name_model
-from nanobot_web.site import Call, PageError, Route
+from nanobot_web.site import Call, PageError, Route, to_number
 
 _RECENT = timedelta(minutes=1)
 _BEAT_SECONDS = 15.0  # seconds of silence before a keep-alive
@@ -36,8 +36,7 @@ _REFRESHING = ("end", "refresh", "extra")
 async def stream_events(call: Call) -> web.StreamResponse:
     """Stream the events of a conversation until the page is closed."""
     key = call.query("c")
-    last = call.request.headers.get("Last-Event-ID", "")
-    after = int(last) if last.isdecimal() else call.number("after")
+    after = to_number(call.request.headers.get("Last-Event-ID", ""), call.number("after"))
     if key:
         await load_messages(call, key, limit=1)  # check access
     if call.site.live.is_full(call.visitor.session):

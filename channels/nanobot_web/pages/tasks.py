@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from nanobot.errors import NanobotError
 from nanobot_web.pages.settings import format_key, make_plan, parse_value
-from nanobot_web.site import Call, Route
+from nanobot_web.site import Call, Route, to_sentences
 
 _YES_NO = {"true": "Yes", "false": "No"}
 _APPROVAL = {
@@ -134,7 +134,7 @@ async def plan_task(call: Call) -> web.StreamResponse:
     try:
         plan, number = await make_plan(call, changes, back=f"/settings/{name}")
     except NanobotError as error:
-        return await _render_task(call, name, call.form, errors=[f"{error}. {error.hint}"])
+        return await _render_task(call, name, call.form, errors=[to_sentences(error)])
     return await _render_task(call, name, call.form, plan=plan, number=number)
 
 

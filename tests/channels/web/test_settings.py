@@ -50,6 +50,8 @@ async def test_what_is_written_is_the_value_from_then_on(tmp_path: Path) -> None
     ("key", "typed", "said"),
     [
         ("agent.max_iterations", "many", "whole number"),
+        ("agent.max_iterations", "--5", "whole number"),
+        ("agent.max_iterations", "9" * 5_000, "whole number"),
         ("agent.max_iterations", "-3", "agent.max_iterations"),
         ("model.timeout_seconds", "nan", "a number"),
         ("dream.cron", HOSTILE, "dream.cron"),

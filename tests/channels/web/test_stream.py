@@ -201,6 +201,15 @@ async def test_text_and_tools_of_a_running_turn_are_shown_in_order_in_a_later_ta
             await expect(page.locator(".assistant .words + .step")).to_have_count(1)
 
 
+async def test_a_stream_begins_whatever_the_browser_calls_its_last_event(tmp_path: Path) -> None:
+    async with serving(tmp_path) as web, web.visit() as visit:
+        for last in ("9" * 5_000, "\u0669", "-1", "x"):
+            header = {"Last-Event-ID": last}
+            async with visit.open(f"/live?c={await visit.new_chat()}", **header) as live:
+                assert live.status == 200
+                assert await live.content.readline() == b"retry: 500\n"
+
+
 async def test_after_a_kill_in_a_stream_every_page_shows_the_question_once_and_its_answer(
     tmp_path: Path, browser: Browser
 ) -> None:
