@@ -55,7 +55,7 @@ ROOMS = (
     Room("skills, cron", 2_975, 2_700, ("nanobot/skills", "nanobot/cron")),
     Room("security", 4_950, 4_300),
     Room("voice", 625, 600),
-    Room("set-up", 1_425, 1_425, ("nanobot/app/setup",)),  # for the terminal and the page
+    Room("set-up", 1_475, 1_425, ("nanobot/app/setup",)),  # for the terminal and the page
     Room("gateway, app, logs", 7_175, 5_700, ("nanobot/gateway", "nanobot/app", "nanobot/logs")),
     Room("team", 2_450, 3_100),
     Room("config", 3_150, 2_700),
@@ -65,14 +65,14 @@ ROOMS = (
     Room("nanobot_api", 2_475, 1_900, ("channels/nanobot_api",)),
     Room("nanobot_cli", 3_375, 1_500, ("channels/nanobot_cli",)),
     Room("nanobot_telegram", 3_775, 3_600, ("channels/nanobot_telegram",)),
-    Room("nanobot_web", 4_600, 3_000, ("channels/nanobot_web",)),
+    Room("nanobot_web", 4_625, 3_000, ("channels/nanobot_web",)),
     Room("nanobot_whatsapp", 4_750, 4_400, ("channels/nanobot_whatsapp",)),
 )
 KERNEL = ("agent", "bus", "session", "channel", "providers")
 PRODUCT = Room("product", 101_200, 78_000)
 KERNEL_BUDGET = Room("kernel", 21_750, 14_500)
 BRIDGE = Room("bridge/src", 3_475, 3_500, ("channels/nanobot_whatsapp/bridge/src",))
-MOST_FILES = 412  # days in search, formulas and settings by task on the page
+MOST_FILES = 430  # the set-up and settings by task on the page, days in search, formulas
 TOLERANCE = 1.05
 """A budget counts as passed only above this multiple."""
 

@@ -15,7 +15,6 @@ Invariants, checked for every request before a page sees it:
 from __future__ import annotations
 
 import hmac
-import ipaddress
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
@@ -37,6 +36,7 @@ from nanobot_web.extras import Extras
 from nanobot_web.live import Live
 from nanobot_web.markdown import to_html
 from nanobot_web.places import find_place, places_for
+from nanobot_web.requests import break_off, is_local, to_number, to_sentences
 from nanobot_web.sessions import LINK_SECONDS, SESSION_DAYS, SETUP_SECONDS, Sessions, Visitor
 from nanobot_web.settings import WebSettings
 
@@ -76,7 +76,6 @@ SETUP = "/settings/model/setup"
 """The path of the set-up."""
 _CHATS = "web:"  # prefix of the key of a page's conversation
 _FORM_SECONDS = 60.0
-_SHORT = 16
 _MOST_TOLD = 5
 _STREAM = web.RequestKey("stream", web.StreamResponse)  # the streamed answer to a request
 
@@ -320,7 +319,7 @@ class Site:
         except Exception as error:
             begun = request.get(_STREAM)
             if begun is not None and begun.prepared:  # too late for an error page
-                return _break_off(request, begun, error)
+                return break_off(request, begun, error)
             if not isinstance(error, NanobotError):
                 raise
             status = error.status if isinstance(error, PageError) else 400
@@ -390,7 +389,7 @@ class Site:
         # nginx adds no header by default, but uses HTTP/1.0, which no browser does.
         is_old = request.version < HttpVersion11
         passed_on = is_old or came_by_proxy(name.lower() for name in request.headers)
-        if passed_on or not (_is_local(name) and _is_local(request.remote or "")):
+        if passed_on or not (is_local(name) and is_local(request.remote or "")):
             raise PageError(
                 403,
                 "This page is available only on this machine.",
@@ -471,16 +470,6 @@ class Site:
         return f"__Host-{name}" if scheme == "https" else name
 
 
-def to_number(text: str, default: int = 0) -> int:
-    """Return the number of 0 or more in a request, or the default."""
-    return int(text) if text.isascii() and text.isdigit() and len(text) < _SHORT else default
-
-
-def to_sentences(error: NanobotError) -> str:
-    """Return an error and its hint as one line."""
-    return f"{str(error).rstrip('.')}. {error.hint}" if error.hint else str(error)
-
-
 def _name_and_port(request: web.Request) -> tuple[str, int | None]:
     """Return the name and port of the requested host. Raises `PageError` if they are invalid."""
     try:
@@ -489,23 +478,3 @@ def _name_and_port(request: web.Request) -> tuple[str, int | None]:
     except ValueError:
         raise PageError(400, "The host name is invalid.") from None
     return name, port
-
-
-def _break_off(
-    request: web.Request, response: web.StreamResponse, error: Exception
-) -> web.StreamResponse:
-    """End an answer that has begun, so that no client takes it for complete."""
-    if not isinstance(error, ConnectionError):
-        logger.opt(exception=error).warning("web: an answer at {} was cut off", request.path)
-    if request.transport is not None:
-        request.transport.close()
-    return response
-
-
-def _is_local(name: str) -> bool:
-    if name == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(name.partition("%")[0]).is_loopback
-    except ValueError:
-        return False

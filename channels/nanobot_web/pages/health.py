@@ -6,7 +6,8 @@ from __future__ import annotations
 from aiohttp import web
 
 from nanobot.errors import NanobotError
-from nanobot_web.site import Call, PageError, Route, to_sentences
+from nanobot_web.requests import to_sentences
+from nanobot_web.site import Call, PageError, Route
 
 _MOST_ROWS = 100
 

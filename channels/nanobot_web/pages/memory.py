@@ -14,7 +14,8 @@ from aiohttp import web
 
 from nanobot.errors import NanobotError
 from nanobot.text import pluralize
-from nanobot_web.site import Call, PageError, Route, to_number
+from nanobot_web.requests import to_number
+from nanobot_web.site import Call, PageError, Route
 
 _OWNER = "owner"
 _FACTS, _VERSIONS, _ENTRIES, _DAYS, _HITS = 150, 25, 20, 60, 20

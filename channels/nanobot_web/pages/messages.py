@@ -12,7 +12,8 @@ from aiohttp import web
 
 from nanobot_web.pages.chat import add_html, expect_writable, make_items
 from nanobot_web.pages.files import UPLOADS, receive_form, remove_uploads
-from nanobot_web.site import Call, PageError, Route, to_number
+from nanobot_web.requests import to_number
+from nanobot_web.site import Call, PageError, Route
 
 _MOST_MODELS = 300
 _EFFORTS = ("default", "none", "low", "medium", "high")

@@ -17,7 +17,8 @@ from aiohttp import web
 
 from nanobot.errors import NanobotError
 from nanobot_web.pages.setup import is_allowed, load_setup
-from nanobot_web.site import RESTART_SECONDS, SETUP, Call, PageError, Plan, Route, to_sentences
+from nanobot_web.requests import to_sentences
+from nanobot_web.site import RESTART_SECONDS, SETUP, Call, PageError, Plan, Route
 
 _INTEGER = re.compile(r"-?[0-9]{1,15}")
 _EDITABLE = ("boolean", "choice", "integer", "number", "text")  # the types with a field on the page

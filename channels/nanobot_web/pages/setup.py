@@ -9,7 +9,8 @@ from typing import Any
 
 from aiohttp import web
 
-from nanobot_web.site import RESTART_SECONDS, SETUP, Call, PageError, Route, to_number
+from nanobot_web.requests import to_number
+from nanobot_web.site import RESTART_SECONDS, SETUP, Call, PageError, Route
 
 _TOPIC = "topic-"
 

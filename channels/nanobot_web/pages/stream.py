@@ -26,7 +26,8 @@ from nanobot_web.pages.chat import (
     render_items,
 )
 from nanobot_web.pages.starting import name_model
-from nanobot_web.site import Call, PageError, Route, to_number
+from nanobot_web.requests import to_number
+from nanobot_web.site import Call, PageError, Route
 
 _RECENT = timedelta(minutes=1)
 _BEAT_SECONDS = 15.0  # seconds of silence before a keep-alive

@@ -11,7 +11,8 @@ from msgspec import Struct
 
 from nanobot.errors import NanobotError
 from nanobot_web.pages.settings import format_key, make_plan, parse_value
-from nanobot_web.site import Call, Route, to_sentences
+from nanobot_web.requests import to_sentences
+from nanobot_web.site import Call, Route
 
 _YES_NO = {"true": "Yes", "false": "No"}
 _APPROVAL = {

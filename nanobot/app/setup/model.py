@@ -6,17 +6,15 @@ keep the answers unchecked. A key is only offered to the server that it was give
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Awaitable, Callable, Sequence
-from ipaddress import IPv4Address, IPv6Address, ip_address
 from operator import attrgetter
-from socket import SOCK_STREAM
 from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from nanobot.app.setup.addresses import find_fault
 from nanobot.app.setup.changes import ConfigPart, fit_window, model_changes, model_label
 from nanobot.app.setup.questions import (
     SetupOptions,
@@ -58,7 +56,6 @@ T = TypeVar("T")
 
 _LIST_SECONDS = 10.0
 _FACTS_SECONDS = 5.0
-_LOOKUP_SECONDS = 5.0
 _VARIANT_SECONDS = 60.0
 _READING_SECONDS = 2.0
 _ANSWER_TOKENS = 1_000
@@ -200,7 +197,7 @@ class ModelStep:
         asked = "The server's URL, up to and including /v1"
         while True:
             url = await ask_checked(self._person, asked, _CHECK_URL, usual)
-            if not (fault := await _fault_of(url)):
+            if not (fault := await find_fault(url)):
                 break
             self._person.say(fault)
         if url.startswith("http:") and host_of(url) not in _LOOPBACK:
@@ -441,38 +438,6 @@ class ModelStep:
             return _ASSUMED
         question = "The server's context window, in tokens"
         return await ask_checked(self._person, question, _check_window, str(_ASSUMED))
-
-
-async def _fault_of(url: str) -> str:
-    """Return the reason why a model server can't be at this URL, or an empty text. A name is looked
-    up, because its address decides."""
-    found = await _look_up(host_of(url))
-    is_public = not is_near(url) or any(one.is_global for one in found)
-    if is_public and url.startswith("http:"):
-        return (
-            "An http:// address on the internet would expose your key and your messages.\n"
-            "Use https://. Only servers in your own network can use http://."
-        )
-    unusable = [one.version for one in found if not _is_usable(one)]
-    # The names of machines in a network can have an IPv6 address of the link too.
-    if unusable and (4 in unusable or len(unusable) == len(found)):
-        return "The URL must be the address of a model server."
-    return ""
-
-
-async def _look_up(host: str) -> Sequence[IPv4Address | IPv6Address]:
-    """Return the addresses of a host, or none if it has none, or only a proxy knows it."""
-    try:
-        async with asyncio.timeout(_LOOKUP_SECONDS):
-            answers = await asyncio.get_running_loop().getaddrinfo(host, None, type=SOCK_STREAM)
-    except (OSError, UnicodeError):
-        return ()
-    found = (ip_address(str(place[0]).partition("%")[0]) for *_, place in answers)
-    return [getattr(one, "ipv4_mapped", None) or one for one in found]
-
-
-def _is_usable(address: IPv4Address | IPv6Address) -> bool:
-    return not (address.is_link_local or address.is_multicast or address.is_unspecified)
 
 
 def _with_key(model: ModelSettings, key: str) -> ModelSettings:
