@@ -5,7 +5,7 @@ visitor's name."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
@@ -70,18 +70,28 @@ async def show_fact(call: Call) -> web.StreamResponse:
         "memory.why", scope=scope, text=fact["text"], asker="" if call.scope else None
     )
     lines = [one for one in why["found"] if one["path"] == fact["path"]]
-    same = [one for one in lines if one["line"].strip() == fact["line"].strip()]
+    found = [one for one in lines if one["line"].strip() == fact["line"].strip()][:1] or lines[:1]
     return await _render_page(
         call,
         "memory_fact.html",
         "A fact",
         scope,
         fact=fact,
-        found=(same or lines)[:1],
+        found=found,
+        titles=await _find_titles(call, found),
         levels=range(1, 6),
         name=_NAMES.get(fact["path"], fact["path"]),
         authors=_AUTHORS,
     )
+
+
+async def _find_titles(call: Call, found: Sequence[Mapping[str, Any]]) -> Mapping[str, str]:
+    """Return the titles of the conversations that facts came from, for the owner."""
+    if call.scope:
+        return {}
+    steps = [step for one in found for step in one["steps"]]
+    entries = [step["entry"] for step in steps if step["entry"] and step["entry"]["session"]]
+    return await call.titles([*entries, *(said for step in steps for said in step["messages"])])
 
 
 async def edit_fact(call: Call) -> web.StreamResponse:

@@ -30,6 +30,7 @@ async def show_people(call: Call) -> web.StreamResponse:
         approved=pairing["approved"],
         trouble=pairing["trouble"],
         scopes=scopes,
+        titles=await call.titles([{"session": key} for one in scopes for key in one["chats"]]),
         pager=call.pager(offset, _PAGE, total),
         browsers=(await call.ask("web.list"))["sessions"],
         terminal=_TERMINAL,

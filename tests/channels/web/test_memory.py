@@ -107,6 +107,18 @@ async def test_notes_and_history_are_shown(tmp_path: Path) -> None:
         assert "The trip is in June" in text
 
 
+async def test_a_source_is_named_by_the_title_of_its_chat(tmp_path: Path) -> None:
+    async with serving(tmp_path) as web, web.visit() as visit:
+        chat = await visit.new_chat()
+        await visit.say(chat, "remember that I park on level 3")
+        fact = await _fact(web, "level 3")
+        for path in (f"/memory/fact?id={fact['id']}", "/people"):
+            _, text = await visit.get(path)
+            named = re.findall(r'href="/chat\?c=web[^"]*"[^>]*>([^<]*)<', text)
+            assert named, path
+            assert all(one.startswith("remember that I park") for one in named), path
+
+
 @pytest.mark.parametrize("scope", ["", "people/telegram_7"])
 async def test_no_text_of_memory_becomes_markup(tmp_path: Path, scope: str) -> None:
     waiting = f"# W\n- [2026-11-20] (from tool:x) -> MEMORY.md: {HOSTILE}\n"

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from io import BytesIO
 from pathlib import Path
 
 import pytest
+from aiohttp import FormData
 from playwright.async_api import Browser, ViewportSize, expect
 
 from nanobot.testing.model import ScriptedModel, says
@@ -74,6 +76,26 @@ async def test_only_a_chat_may_use_the_microphone(tmp_path: Path) -> None:
         for path, allowed in (("/chat/new", "microphone=(self)"), ("/memory", "microphone=()")):
             async with visit.session.get(f"{web.base}{path}") as answer:
                 assert allowed in answer.headers["Permissions-Policy"]
+
+
+async def test_a_recording_of_any_kind_leaves_nothing_on_the_disk(tmp_path: Path) -> None:
+    async with serving(tmp_path, ScriptedModel(), config=_CONFIG) as web, web.visit() as visit:
+        for files, status in (
+            ([("../../evil\u202e.html", b"RIFF....WAVE")], 200),
+            ([("a.wav", b"")], 400),
+            ([("a.wav", b"x")] * 2, 400),
+            ([("a.wav", b"x")] * 11, 413),
+            ([("a.wav", b"x" * 20_000_001)], 413),
+            ([], 400),
+        ):
+            form = FormData(default_to_multipart=True)
+            for name, data in files:
+                form.add_field("files", BytesIO(data), filename=name, content_type="text/html")
+            assert (await visit.post("/chat/transcribe", form))[0] == status, files[:1]
+            assert await asyncio.to_thread(_uploads, tmp_path) == []
+        form = FormData({"files": BytesIO(b"x")}, default_to_multipart=True)
+        assert (await visit.post("/chat/transcribe", form, token="0"))[0] == 403
+        assert not list(tmp_path.parent.glob("evil*"))
 
 
 async def test_an_answer_is_read_aloud_and_shows_its_memory(
