@@ -19,7 +19,7 @@ from loguru import logger
 
 from nanobot.bus.sqlite import is_damaged, open_cache, transaction
 
-VERSION = 4
+VERSION = 5
 STREAM_BITS = 28
 PLACES = 1 << STREAM_BITS  # a passage's id is its stream's number times this, plus its place
 TOOLS_FROM = PLACES // 2  # the first place of tool output, which is apart from the talk
@@ -31,9 +31,9 @@ NO_VECTOR = -1  # the `row` of a passage that can have none
 #   files were read, and `languages` are those of its passages, the latest first. A scope is a set
 #   of ranges of ids.
 # passage: the first message of a turn has a place divisible by TURN. `segment` is the id of the
-#   first passage of a stretch of conversation, 0 for tool output. `news` is 1 for a reply that says
-#   something new. A trigger deletes the dependent
-#   rows of a passage with it, and makes a purge pending. `row` is NULL until there is a vector.
+#   first passage of a stretch of conversation, 0 for tool output. `news` is the number of words
+#   of a reply that says something new, or 0. A trigger deletes the dependent rows of a passage with
+#   it, and makes a purge pending. `row` is NULL until there is a vector.
 # lent: words of a fact (in `words`, with this id) that the history entry `passage` lends to the
 #   message `seq` of its conversation.
 # vector: at the next purge, a row without a passage goes back to one of the same line (`hash`), or
@@ -96,6 +96,19 @@ INSERT INTO words (words, rank) VALUES ('hashsize', 33554432);
 def changes(db: sqlite3.Connection) -> tuple[int, int]:
     """Return a value that differs after each change to the tables, by any process."""
     return db.execute("PRAGMA data_version").fetchone()[0], db.total_changes
+
+
+def mean_length(db: sqlite3.Connection) -> float:
+    """Return the mean number of words of the rows in `words`, which its bm25 uses. FTS5 keeps the
+    number of rows and of their words in a record, as varints."""
+    numbers, number = list[int](), 0
+    for byte in db.execute("SELECT block FROM words_data WHERE id = 1").fetchone()[0]:
+        number = number << 7 | byte & 0x7F
+        if byte < 0x80:
+            numbers.append(number)
+            number = 0
+    rows, words = numbers[:2] if len(numbers) > 1 else (0, 0)
+    return words / rows if words else 1.0
 
 
 def connect(path: Path, patience: float = 10.0) -> sqlite3.Connection:

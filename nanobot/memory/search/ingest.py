@@ -374,7 +374,7 @@ class IndexIngest:
                 passages.append((
                     id, stream, segment, entry.seq, entry.moment, entry.role, entry.asks,
                     entry.hash, entry.first, entry.last, original, speaker, *others,
-                    tail.is_news(entry, language),
+                    tail.measure_news(entry, spelled, language),
                 ))  # fmt: skip
             languages = " ".join(dict.fromkeys(filter(None, (likely, *seen))))
             self._db.executemany(_PASSAGE, passages)
@@ -415,14 +415,16 @@ class _Tail:
             known += [text for (text,) in db.execute(at, (turn - step * TURN,))]
         self._said = deque(map(_compared, known), _SHORTLY)
 
-    def is_news(self, entry: IndexEntry, language: str) -> bool:
-        """Return True if a reply says something new."""
+    def measure_news(self, entry: IndexEntry, spelled: str, language: str) -> int:
+        """Return the number of words of a reply that says something new, or 0. `spelled` is its
+        stored text."""
         if entry.role == "user":
             self._said.append(_compared(entry.text, language))
         if entry.role != "assistant":
-            return False
+            return 0
         words = _compared(entry.text, language)
-        return len(words.difference(*self._said)) >= max(_LEAST_NEWS, _NEWS * len(words))
+        is_news = len(words.difference(*self._said)) >= max(_LEAST_NEWS, _NEWS * len(words))
+        return len(spelled.split()) if is_news else 0
 
     def next(self, entry: IndexEntry, apart: bool) -> tuple[int, int]:
         """Return the id and the segment of the next passage: the open segment, or a new one after a

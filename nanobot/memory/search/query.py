@@ -21,7 +21,7 @@ from nanobot.memory.documents import LONG_TERM
 from nanobot.memory.history import NUMBER_LIMIT
 from nanobot.memory.languages import ENGLISH
 from nanobot.memory.search import Hit, IndexStats, Passage, Query, SearchResult, Source
-from nanobot.memory.search.database import STREAM_BITS, TURN, Vectors, changes
+from nanobot.memory.search.database import STREAM_BITS, TURN, Vectors, changes, mean_length
 from nanobot.memory.search.lending import lend
 from nanobot.memory.search.ranking import (
     MEANING_FLOWS,
@@ -180,7 +180,8 @@ class Search:
             best = known.select_promising(best, segments, _BEST)
         own = {id: score for id, score in own.items() if id in best}
         found = self._load_candidates(heirs(best) | self._select_of_days(asked), asked, best)
-        ranked = rank(asked.question, found, own, segments, replies)
+        mean = mean_length(self.db)
+        ranked = rank(asked.question, found, own, segments, replies, mean_length=mean)
         return WordRanking(own.keys(), found, ranked)
 
     def answer(

@@ -16,7 +16,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import date, timedelta
 from itertools import chain
-from math import log
+from math import inf, log
 from operator import itemgetter
 from types import MappingProxyType
 
@@ -152,7 +152,8 @@ _FROM_REPLY = 0.3  # of a word that only a reply has counts for the message as w
 _TO_REPLY = 0.8  # of a message's score flows to replies that say something new
 _NEW_WORD = 1.25  # of a word that a reply has, but not its message
 _NOT_MEANT = 0.6  # replies, or a person's messages if the question is about the agent
-_NEWS = 0.8  # replies that say something new
+_NEWS = 0.7  # replies that say something new
+_LENGTH = 0.6  # of the mean length of passages counts of such a reply, at most
 _SPEAKER, _KEPT = 1.6, 1.5
 _DAY, _SPAN, _AFTER = 5.0, 4.0, 2.5
 _ON_DAY = 0.15  # of the best score, for each message of a named day, even without a word
@@ -170,8 +171,8 @@ class RankCandidate(Struct, frozen=True, gc=False):
 
     Neighbours have the same `segment` and ids that differ by `TURN`. The replies to a message have
     the ids that follow its own. `moment` is ISO or empty, and begins with the civil day. `asks` is
-    0, `ASKS` or `ENDS_ASKING`. `news` is 1 for a reply that says something new. No score flows to
-    and from tool output (role `tool`), which is apart from the talk."""
+    0, `ASKS` or `ENDS_ASKING`. `news` is the number of words of a reply that says something new. No
+    score flows to and from tool output (role `tool`), which is apart from the talk."""
 
     id: int
     segment: int
@@ -240,11 +241,13 @@ def rank(
     segments: Mapping[int, float],
     replies: Mapping[int, float] = MappingProxyType({}),
     flows: float = 1.0,
+    mean_length: float = inf,
 ) -> Ranking:
     """Rank the `candidates` with any score.
 
     `own` is the result of `matches`, `replies` that of `reply_matches`, `segments` has the bm25 of
-    whole segments, and `flows` is the share of the flow to neighbours."""
+    whole segments, and `flows` is the share of the flow to neighbours. `mean_length` is that of
+    passages, in words."""
     flowed, is_about_agent = spread_scores(candidates, own, flows), question.is_about_agent
     add_days(question, candidates, flowed)
     scored = []
@@ -253,6 +256,7 @@ def rank(
         counts = id % TURN == 0 or is_about_agent or here.news
         if id % TURN and counts:
             score = score if is_about_agent else replies.get(id, 0.0)
+            score *= compute_lift(here.news, mean_length)
             score += _TO_REPLY * flowed.get(turn_of(id), 0.0)
         if score:
             if counts:  # the segment adds nothing to another reply
@@ -311,6 +315,16 @@ def compute_factor(question: ParsedQuestion, candidate: RankCandidate) -> float:
     elif candidate.role == ("user" if question.is_about_agent else "assistant"):
         factor *= _NEWS if candidate.news else _NOT_MEANT
     return factor * time_factor(question.spans, candidate.moment)
+
+
+def compute_lift(length: int, mean_length: float) -> float:
+    """Return how much higher the bm25 of a reply of this length would be if it were no longer than
+    messages are. Only a part of a long reply answers a question, and bm25 would bury it."""
+
+    def weigh(words: float) -> float:  # for a word that occurs once
+        return 1 + _K1 * (1 - _B + _B * words / mean_length)
+
+    return weigh(length) / weigh(min(length, _LENGTH * mean_length))
 
 
 def add_days(

@@ -90,6 +90,16 @@ def test_a_reply_that_says_something_new_has_a_place_of_its_own() -> None:
     assert others[0] == others[1]  # the messages keep their scores
 
 
+def test_a_long_reply_ranks_like_a_short_one() -> None:
+    mean, found = 20, list[float]()
+    for length in (30, 300, 3_000):
+        words = [{3 * A + 1: 4.0 / (1 + 1.2 * (0.25 + 0.75 * length / mean))}]  # as in bm25
+        reply = RankCandidate(3 * A + 1, A, "assistant", news=length)
+        ranked = rank(PLAIN, talk(6, reply), {}, {}, reply_matches(words), mean_length=mean)
+        found.append(ranked[0][1])
+    assert found == pytest.approx([found[0]] * 3)
+
+
 def test_what_answers_a_question_of_the_agent_follows_it() -> None:
     asking = RankCandidate(3 * A + 1, A, "assistant", asks=ENDS_ASKING)
     ranked = rank(PLAIN, talk(9, asking), matches(PLAIN, [{3 * A + 1: 6.0}]), {})

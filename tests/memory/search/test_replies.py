@@ -149,3 +149,17 @@ async def test_a_reply_that_comes_after_its_message_was_indexed_is_compared_with
     home.say(KEY, message(2, "An elephant called Oscar lives in the zoo of Leipzig.", "assistant"))
     home.say(KEY, message(3, "the elephant house is new"))
     assert (await find(index, "elephant zoo"))[-1] == f"m:{KEY}:2"
+
+
+async def test_one_line_of_a_long_reply_is_found_among_short_messages_with_a_word_of_it(
+    home: Home, index: MemoryIndex
+) -> None:
+    lines = [f"- plant number {number} grows slowly in dark soil" for number in range(40)]
+    lines[7:7] = ["- saffron goes into the pears, at the end"]
+    home.say(KEY, message(1, "Give me ideas for the weekend."))
+    home.say(KEY, message(2, "\n".join(lines), "assistant"))
+    others = {6: "saffron bread", 9: "ripe pears", 12: "saffron bread", 15: "ripe pears"}
+    for seq in range(3, 20):
+        home.say(KEY, message(seq, others.get(seq, "good tea")))
+    found = ids(await index.search(Query("saffron pears", OWNER)))
+    assert found[0] == f"m:{KEY}:2"
