@@ -1,4 +1,4 @@
-"""Values of requests, and the answers to those that fail."""
+"""Values of requests, and the answers to failed requests."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def list_entries(answer: Mapping[str, object]) -> list[Mapping[str, object]]:
 
 
 def name_of_entry(entry: Mapping[str, object]) -> str:
-    """Return the model's name, or an empty text if there is none, or none that a model has."""
+    """Return the model's name, or "" if there is none or no model has such a name."""
     name = string(entry.get("id")) or string(entry.get("name")).removeprefix("models/")
     return name if len(name) <= _LONGEST_NAME else ""
 
