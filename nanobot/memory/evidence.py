@@ -121,10 +121,12 @@ class Screen:
 
 def find_contradicted(line: str, facts: Mapping[str, date], said_on: date) -> list[str]:
     """Return the `facts` that the person's own `line` surely contradicts. `facts` have the days on
-    which they were written: a later one than `said_on` stays."""
-    talk = Talk([Message("user", read_quotation(line)[0])])
+    which they were written: a later one than `said_on` stays, and so does the line itself."""
+    said = without_bullet(read_quotation(line)[0])
+    talk = Talk([Message("user", said)])
     known = (fact for fact, written in facts.items() if written <= said_on)
-    return [fact for fact in known if talk.contradicts(read_quotation(fact)[0])]
+    texts = ((fact, read_quotation(fact)[0]) for fact in known)
+    return [fact for fact, text in texts if without_bullet(text) != said and talk.contradicts(text)]
 
 
 def shorten_line(line: str) -> str:

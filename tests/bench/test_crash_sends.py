@@ -18,5 +18,5 @@ def test_a_reply_comes_twice_only_if_its_answer_was_not_read_and_never_a_third_t
     figures = short("bench.crash_sends", tmp_path)
     assert figures["failures"] == []
     for platform in ("Telegram", "the Cloud API"):
-        assert figures[f"kills within 200 ms of an answer of {platform}"] == 3
+        assert figures[f"kills within 200 ms of an answer of {platform}"] >= 3
         assert figures[f"copies of a reply in whose send all processes died, {platform}"] == 2

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from shutil import which
+from uuid import uuid4
 
 PATIENCE = 30.0
 """Seconds until a test gives up."""
@@ -78,8 +79,9 @@ def open_window(
     columns: int = 80,
     rows: int = 24,
 ) -> Iterator[Window]:
-    """Run a command in a new window. `folder` gets the socket of its tmux."""
-    socket = folder / "tmux"
+    """Run a command in a new window. `folder` gets the socket of its tmux, another one for each
+    window: the server of the previous one may still be ending."""
+    socket = folder / f"tmux-{uuid4().hex[:8]}"
     line = shlex.join(["env", "-i", *(f"{k}={v}" for k, v in environment.items()), *command])
     start = ("tmux", "-S", str(socket), "-f", "/dev/null", "new-session", "-d")
     size = ("-x", str(columns), "-y", str(rows))

@@ -16,11 +16,14 @@ from heapq import nlargest
 from typing import Any, NamedTuple
 from zlib import crc32
 
+from msgspec.structs import replace
+
 from nanobot.memory.analysis import expressions, stem_word
 from nanobot.memory.documents import LONG_TERM
 from nanobot.memory.history import NUMBER_LIMIT
 from nanobot.memory.languages import ENGLISH
 from nanobot.memory.search import Hit, IndexStats, Passage, Query, SearchResult, Source
+from nanobot.memory.search.birthday import find_birthdays, names_birthday
 from nanobot.memory.search.database import STREAM_BITS, TURN, Vectors, changes, mean_length
 from nanobot.memory.search.lending import lend
 from nanobot.memory.search.ranking import (
@@ -58,6 +61,7 @@ _BESIDE = 4  # maximum passages on either side of a hit, from the turns that sco
 _PREFIX: dict[Source, str] = {
     "message": "m", "history": "h", "note": "n", "memory": "f", "library": "l",
 }  # fmt: skip
+_PERSON = ("memory", "USER.md")
 _COLUMNS = "SELECT seq, moment, role, speaker, origin, place, turn, first, last, text, kept"
 _TEXTS = (
     "(SELECT passage.*, coalesce(original, c0) AS text FROM passage JOIN words_content USING (id))"
@@ -166,8 +170,21 @@ class Search:
         names = self._load_names(streams)
         languages = {one: None for stream in streams.values() for one in stream.languages}
         question = parse(query.text, names, today, query.role, tuple(languages))
+        if names_birthday(query.text):
+            born = find_birthdays(self._facts_of_person(readable), today, question.languages)
+            question = replace(question, spans=(*question.spans, *born))
         has_vectors = self.vectors.has_any()
         return PreparedQuery(query, today, streams, lenders, question, days, has_vectors, version)
+
+    def _facts_of_person(self, readable: Streams) -> list[str]:
+        """Return the facts about the person who asks, without their headings."""
+        own = [id for id, stream in readable.items() if (stream.source, stream.key) == _PERSON]
+        rows = self.db.execute(
+            "SELECT text FROM passage_text WHERE stream IN (SELECT value FROM json_each(?))"
+            " ORDER BY seq",
+            (json.dumps(own),),
+        )
+        return [text.rpartition("\n")[2] for (text,) in rows]
 
     def by_words(self, asked: PreparedQuery) -> WordRanking:
         """Return the results for the words of a query, to show or to fuse with the near

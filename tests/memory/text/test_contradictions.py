@@ -77,3 +77,18 @@ def test_a_fact_of_a_later_day_stands() -> None:
     later = {"- Lives in Berlin": date(2026, 11, 21)}
     assert find_contradicted("“I live in Paris now” (2026-11-20)", later, DAY) == []
     assert find_contradicted("“I live in Paris now” (2026-99-99)", later, date(2026, 12, 1))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Ich wohne in Graz, nicht in Wien",
+        "I live in Paris, not in Berlin any more",
+        "I don't play the violin, I play the piano",
+        "我住在北京,不住在上海",
+    ],
+)
+def test_a_line_does_not_contradict_itself(line: str) -> None:
+    facts = {f"- “{line}” ({DAY})": DAY, f"- {line}": DAY}
+    assert find_contradicted(line, facts, DAY) == []
+    assert find_contradicted(f"- “{line}” ({DAY})", facts, DAY) == []
