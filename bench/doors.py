@@ -224,7 +224,15 @@ async def page(home: Path, port: int) -> AsyncIterator[Player]:
 
 def type_lines(home: Path, times: int) -> int:
     """Run `nanobot agent` with messages as lines of standard input. Return 0 requests."""
-    options = Options(home=home, message=None, session="cli:direct", json=False)
+    options = Options(
+        home=home,
+        message=None,
+        session="cli:direct",
+        json=False,
+        continues=False,
+        resume=None,
+        temporary=False,
+    )
     typed, printed = io.BytesIO(f"{QUESTION}\n".encode() * times), io.StringIO()
     before = sys.stdin
     sys.stdin = io.TextIOWrapper(typed)
