@@ -1,10 +1,10 @@
-"""The fault campaign for a power loss: what was not synced is gone when the gateway starts again.
+"""The fault campaign for a power loss: the gateway starts again without the data that no sync kept.
 
 The conversation of `bench.crash` takes place while three new chats get their first replies at once,
 and a program sends requests with an `Idempotency-Key` to the API, which it repeats in each process.
 At the Nth write, fsync, rename and send (before it, in the middle, after it), once more while the
 next process recovers, at random moments, and after the planned stop, power is lost. The next
-process finds what a disk may have kept: only synced content and names, or also all names, or a
+process finds a possible content of the disk: only synced content and names, or also all names, or a
 random part of the rest (`bench.powerloss`). In the end, after one more power loss:
 
 - every message and request is answered, with the same text each time,

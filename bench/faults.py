@@ -3,8 +3,8 @@
 A scenario is a conversation over a `Wire`, whose platform is this process, which is never killed.
 The gateway is killed with SIGKILL at the Nth write, fsync, rename and send (by `crashpoint.c`,
 which is loaded first), and new processes continue until the conversation is over. Then the scenario
-returns the broken promises. With `--power`, each process starts without what the one before had not
-synced (`bench.powerloss`)."""
+returns the broken promises. With `--power`, each process starts without the unsynced changes of the
+previous one (`bench.powerloss`)."""
 
 from __future__ import annotations
 

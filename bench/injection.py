@@ -27,8 +27,8 @@ def options_of(module: str, doc: str | None, *, power: bool = False) -> argparse
     parser.add_argument("--every", type=int, default=1, metavar="N", help="only each Nth step")
     parser.add_argument("--seed", type=int, default=1)
     if power:
-        told = "lose what was not synced (tools must not run programs that change files)"
-        parser.add_argument("--power", action="store_true", help=told)
+        text = "lose unsynced changes (tools must not run programs that change files)"
+        parser.add_argument("--power", action="store_true", help=text)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     if "crashpoint" not in os.environ.get("LD_PRELOAD", ""):

@@ -1,8 +1,8 @@
-"""A power loss: a model of what a disk still has afterwards.
+"""A model of a disk after a power loss.
 
 SIGKILL keeps the page cache, so a forgotten sync is never noticed. With `--power`, a fault campaign
-logs each change of the home (`writelog.c`), and after each kill the next process finds only what a
-disk may still have. The rules are those of POSIX (fsync) and its manual page (fsync(2)), which are
+logs each change of the home (`writelog.c`), and after each kill the next process finds only data
+that a disk may have kept. The rules come from POSIX (fsync) and its manual page (fsync(2)), and are
 stricter than any one file system:
 
 - A sync of a file keeps its content and size, but not its name.

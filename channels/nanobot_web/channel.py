@@ -55,7 +55,7 @@ class WebChannel:
 
     async def run(self, host: ChannelHost) -> None:
         """Sleep until the page is wanted, then serve it. A signed-in browser is a reason too,
-        because its pages reconnect after a restart. Turns that resume meanwhile are not missed."""
+        because its pages reconnect after a restart. They also show turns that resume before."""
         self._host.fill(host)
         host.report_idle("to open the page, run `nanobot web`")
         assert self._overview is not None

@@ -33,7 +33,7 @@ MESSAGES = 60  # messages in a piece of a conversation
 _OLDER = 180  # messages in a piece that a person requested
 _WRITABLE = ("web:", "cli:")  # conversations that a person may continue on the page
 _EVENT_ID = re.compile(r"[0-9a-f-]{8,40}")
-_AFTER_FOUND = 20  # messages to show after one that was searched
+_AFTER_FOUND = 20  # messages to show after a search result
 _MICROPHONE = "camera=(), display-capture=(), geolocation=(), microphone=(self)"
 _STOPPED = "\n(stopped)\n"
 

@@ -225,7 +225,7 @@ function grow(change) {
   else if (!atEnd()) below.hidden = false;
 }
 
-/** The place of a new item: a question goes before what its turn has sent meanwhile. */
+/** Return the place of a new item. A question goes before the items that its turn has sent. */
 function placeFor(item) {
   const when = (one) => Date.parse($("time[datetime]", one)?.dateTime);
   let found = now;

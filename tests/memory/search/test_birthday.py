@@ -1,4 +1,4 @@
-"""A question that names the person's own birthday finds what was said on that day."""
+"""A question about the person's own birthday finds the messages of that day."""
 
 from __future__ import annotations
 
