@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from pathlib import Path
@@ -112,6 +113,9 @@ async def test_a_source_is_named_by_the_title_of_its_chat(tmp_path: Path) -> Non
         chat = await visit.new_chat()
         await visit.say(chat, "remember that I park on level 3")
         fact = await _fact(web, "level 3")
+        async with asyncio.timeout(10):  # until the session file has the first message
+            while "remember that I park" not in (await visit.get("/chat/list"))[1]:
+                pass
         for path in (f"/memory/fact?id={fact['id']}", "/people"):
             _, text = await visit.get(path)
             named = re.findall(r'href="/chat\?c=web[^"]*"[^>]*>([^<]*)<', text)
