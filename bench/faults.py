@@ -173,7 +173,7 @@ class Campaign:
     def _judge(
         self, tally: Tally, label: str, home: Path, platform: Platform, ended: str, kills: int
     ) -> None:
-        wrong = [f"the gateway {ended}"]
+        wrong = [f"the gateway {ended}: {platform}"]
         repeated = platform.count_repetitions()
         if ended == "over":
             wrong = self._scenario.faults(home, platform)

@@ -99,7 +99,8 @@ class Records:
         path, record = self._path(id), Record()
         with storage_errors(path):
             try:
-                lines = path.read_bytes().split(b"\n")
+                # After a power loss, zeros can follow a synced line.
+                lines = path.read_bytes().replace(b"\0", b"\n").split(b"\n")
             except FileNotFoundError:
                 return None
         for line in lines:

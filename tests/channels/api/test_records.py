@@ -80,6 +80,16 @@ def test_a_torn_line_counts_as_missing(tmp_path: Path) -> None:
     assert Records(tmp_path).read(ID) == replace(RECORD, answer=Answer("two"))
 
 
+def test_a_record_survives_a_power_loss_that_left_zeros_of_an_answer(tmp_path: Path) -> None:
+    records = Records(tmp_path)
+    records.begin(ID, RECORD)
+    (path,) = (tmp_path / "records").iterdir()
+    os.truncate(path, path.stat().st_size + 100)
+    assert records.read(ID) == RECORD
+    records.answer(ID, Answer("one"))
+    assert records.read(ID) == replace(RECORD, answer=Answer("one"))
+
+
 def test_of_an_answer_that_could_not_be_stored_nothing_is_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
