@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import socket
 import tempfile
 import time
 from pathlib import Path
@@ -23,6 +22,7 @@ from nanobot.providers.offline.model import OfflineModel
 from nanobot.testing import ScriptedModel, says
 from tests.doubles.graph.server import FakeGraphAPI
 from tests.doubles.graph.webhook import SIGNATURE, as_meta_writes
+from tests.ports import free_port
 
 CALLS, ROUNDS = 200, 5
 
@@ -50,8 +50,7 @@ def bodies_of(graph: FakeGraphAPI, number: int) -> list[bytes]:
 
 async def measure(home: Path) -> tuple[int, list[float]]:
     """Return the number of failed calls, and the seconds of each round."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     never, ready = asyncio.Event(), asyncio.Event()
     async with FakeGraphAPI(clock=SystemClock()) as graph:
         section = {"enabled": True, **graph.settings(), "allow_from": ["*"]}

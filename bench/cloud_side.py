@@ -4,7 +4,6 @@ process."""
 from __future__ import annotations
 
 import json
-import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from itertools import groupby
@@ -13,6 +12,7 @@ from typing import TypedDict
 from bench.scripted import ScriptedPlatform
 from bench.unconfirmed import ALWAYS
 from tests.doubles.graph import FakeGraphAPI
+from tests.ports import free_port
 
 
 class State(TypedDict):
@@ -78,8 +78,7 @@ class CloudPlatform(ScriptedPlatform):
 
     def __init__(self, script: Script) -> None:
         self._script = script
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = free.getsockname()[1]
+        self.port = free_port()
         super().__init__()
 
     @asynccontextmanager

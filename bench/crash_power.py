@@ -49,6 +49,7 @@ from nanobot.config.load import load_settings
 from nanobot.providers.port import CallOptions, Prompt, Reply, TextSink
 from nanobot.session.records import Metadata, decode
 from nanobot_api import ApiChannel
+from tests.ports import free_port
 
 _CHATS = {"e": "1", "f": "2", "g": "3", "h": "4"}
 _REQUESTS = {"k1": "talk", "k2": "talk", "k3": "other"}
@@ -164,8 +165,7 @@ class Conversations:
         """Write the file that the tools edit, the configuration, and the key of the program."""
         load_once("aiohttp.web")
         crash.Conversation().furnish(home)
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port: int = free.getsockname()[1]
+        port = free_port()
         (home / "config.yaml").write_text(f"http: {{port: {port}}}\n")
         (home / "config.yaml").chmod(0o600)
         keys = ApiKeys(home / "state" / "channels" / "api")

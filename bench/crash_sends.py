@@ -28,7 +28,6 @@ import os
 import random
 import re
 import signal
-import socket
 import sys
 import tempfile
 import time
@@ -49,6 +48,7 @@ from nanobot.clock import SystemClock
 from nanobot.config.load import load_settings
 from tests.doubles.graph.server import FakeGraphAPI
 from tests.doubles.telegram import TOKEN, FakeTelegram
+from tests.ports import free_port
 
 _PATIENCE = 60.0
 _LATEST = 0.2
@@ -217,8 +217,7 @@ def _unread(port: int) -> int:
 
 def _furnish(home: Path, platform: ChatPlatform) -> int:
     """Write a configuration, and return the port of the webhook."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port: int = free.getsockname()[1]
+    port = free_port()
     section = {"enabled": True, "allow_from": ["*"], **platform.section}
     config = {
         "http": {"port": port},

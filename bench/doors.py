@@ -53,9 +53,10 @@ from nanobot_web.channel import WebChannel
 from nanobot_whatsapp.cloud.transport import CloudTransport
 from nanobot_whatsapp.linked.transport import LinkedTransport
 from nanobot_whatsapp.settings import WhatsAppSettings
-from tests.channels.web.support import Served, Visit, free_port
+from tests.channels.web.support import Served, Visit
 from tests.doubles.graph import FakeGraphAPI
 from tests.doubles.telegram import TOKEN, FakeTelegram
+from tests.ports import free_port
 
 WARM_UP, MESSAGES = 10, 40
 QUESTION = "What shall I cook tonight?"

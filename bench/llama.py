@@ -11,7 +11,6 @@ import http.client
 import json
 import os
 import re
-import socket
 import subprocess
 import threading
 import time
@@ -21,6 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from aiohttp import ClientError, ClientSession, ClientTimeout, TCPConnector, web
+
+from tests.ports import free_port
 
 PATIENCE = 1200.0
 """Timeout of an answer in seconds, even on a slow machine."""
@@ -254,10 +255,3 @@ def _request(port: int, method: str, path: str, body: object, seconds: float) ->
         connection.request(method, path, sent, {"Content-Type": "application/json"})
         answer = connection.getresponse()
         return answer.status, answer.read()
-
-
-def free_port() -> int:
-    """Return a free port of the loopback interface."""
-    with contextlib.closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

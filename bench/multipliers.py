@@ -35,13 +35,14 @@ from nanobot.channel.keys import ApiKeys
 from nanobot.clock import SystemClock
 from nanobot_whatsapp.cloud.inbound import HEADER as SIGNATURE
 from nanobot_whatsapp.cloud.inbound import signature_of
-from tests.channels.api.support import chat, free_port
+from tests.channels.api.support import chat
 from tests.channels.web.support import Served
 from tests.doubles.graph import FakeGraphAPI
 from tests.doubles.openai.answers import Answer, ChatRequest, Step
 from tests.doubles.openai.server import FakeOpenAI
 from tests.doubles.telegram import FakeTelegram
 from tests.doubles.web import FakeWeb
+from tests.ports import free_port
 from tests.support import write_config
 
 MOST_MILLISECONDS = 200.0

@@ -18,11 +18,12 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 from uuid import uuid4
 
-from bench.llama import PATIENCE, Exchange, LlamaServer, Raw, Recorder, free_port
+from bench.llama import PATIENCE, Exchange, LlamaServer, Raw, Recorder
 from bench.startup import NANOBOT, running_gateway
 from nanobot.cli.client import Client
 from nanobot_cli.text import question_of
 from nanobot_cli.wire import Accepted, AgentMessage, ChatEvent, Delta, Note, Refused, Reply
+from tests.ports import free_port
 
 MARKUP = re.compile(
     r"</?tools?>|</?tool_call|<function=|\[TOOL_CALLS\]|<\|\w|<｜|</?think>"

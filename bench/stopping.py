@@ -18,7 +18,6 @@ import json
 import os
 import random
 import signal
-import socket
 import sqlite3
 import sys
 import tempfile
@@ -37,6 +36,7 @@ from tests.doubles.openai.answers import Answer, ChatRequest, Step
 from tests.doubles.openai.faults import HeldStep
 from tests.doubles.openai.server import FakeOpenAI
 from tests.doubles.telegram import TOKEN, FakeTelegram
+from tests.ports import free_port
 
 GRACE = 8.0
 """Grace period in seconds. The default of 20 would only prolong the bench."""
@@ -115,8 +115,7 @@ class WhatsAppSide:
 
     def __init__(self, fake: FakeGraphAPI) -> None:
         self.fake = fake
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
+        port = free_port()
         fake.webhook.deliver_to(f"http://127.0.0.1:{port}/whatsapp")
         channel = {"enabled": True, **fake.settings(), "allow_from": ["*"]}
         channel["webhook_url"] = "https://bot.example.org/whatsapp"

@@ -16,7 +16,6 @@ import gzip
 import http.client
 import os
 import re
-import socket
 import sys
 import tempfile
 import time
@@ -37,6 +36,7 @@ from nanobot.clock import SystemClock
 from nanobot.memory.gitstore import GitStore
 from nanobot.memory.version import Change
 from nanobot.security.paths import Root
+from tests.ports import free_port
 
 CHATS, MESSAGES, TURNS, VERSIONS = 10_000, 15_000, 5_000, 1_200
 ROUNDS = 20
@@ -250,9 +250,7 @@ def first_view(visit: Visit) -> tuple[int, int]:
 
 def measure(home: Path) -> Generator[tuple[str, object]]:
     """Yield all figures of a filled home."""
-    with contextlib.closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     own = f"http:\n  port: {port}\nchannels:\n  web:\n    enabled: true\n"
     (home / "config.yaml").write_text(own)
     environ = {**os.environ, "NANOBOT_HOME": str(home)}

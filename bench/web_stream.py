@@ -13,7 +13,6 @@ import json
 import multiprocessing
 import os
 import re
-import socket
 import tempfile
 import threading
 import time
@@ -26,6 +25,7 @@ from uuid import uuid4
 from bench.reporting import report
 from bench.startup import NANOBOT, cpu_seconds, running_gateway
 from bench.web import Visit
+from tests.ports import free_port
 
 PAGES, WORDS_A_SECOND = 10, 60
 _WARM, _SECONDS = 4.0, 10.0
@@ -113,9 +113,7 @@ def _measure(pid: int, visit: Visit, pages: int) -> float:
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder, _slow_model() as url:
         home = Path(folder)
-        with contextlib.closing(socket.socket()) as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        port = free_port()
         model = f"model: {{base_url: '{url}', name: scripted, context_window: 32000}}\n"
         own = f"http: {{port: {port}}}\nchannels: {{web: {{enabled: true}}}}\n"
         (home / "config.yaml").write_text(own + model)

@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import sysconfig
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -169,6 +170,17 @@ async def _living(gateway: Gateway) -> AsyncIterator[None]:
 def without_header(text: str) -> str:
     """Return a message of the prompt without its header line, if it has one."""
     return re.sub(r"\A\[(today, .*|\d\d:\d\d)\]\n", "", text)
+
+
+def copy_running(home: Path, target: Path) -> Path:
+    """Copy the home of a running gateway, as a crash leaves it. Its temporary files may vanish."""
+
+    def copy(source: str, copied: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            shutil.copy2(source, copied)
+
+    ignored = shutil.ignore_patterns("*.sock")
+    return shutil.copytree(home, target, ignore=ignored, copy_function=copy)
 
 
 def read_stored(home: Path, key: str = "fake:1") -> list[Message]:

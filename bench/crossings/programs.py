@@ -7,7 +7,6 @@ client and the way. Every call of the model must need approval, and the owner de
 from __future__ import annotations
 
 import asyncio
-import socket
 import tempfile
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -29,6 +28,7 @@ from nanobot.channel.keys import ApiKeys
 from nanobot.clock import SystemClock
 from nanobot.providers.port import Reply
 from nanobot.testing import calls, says
+from tests.ports import free_port
 
 WORDS = "What does it say?"
 _NOTED = says(f"It says: {FOREIGN}")
@@ -204,9 +204,7 @@ def scenes() -> Mapping[str, tuple[str, str, bool]]:
 async def play_scene(client: str, way: str, own: bool, payloads: list[Payload]) -> list[Crossing]:
     """Return the crossings of a scene. Raise `RuntimeError` if the added text never reached the
     model."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = int(probe.getsockname()[1])
+    port = free_port()
     environ = {"NANOBOT_CHANNELS__API__ENABLED": "true", "NANOBOT_HTTP__PORT": str(port)}
     with tempfile.TemporaryDirectory() as folder:
         async with create_world(Path(folder)) as world:

@@ -8,7 +8,6 @@ import json
 import os
 import random
 import signal
-import socket
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -21,6 +20,7 @@ from aiohttp import web
 
 from nanobot.team.membership import EXIT_CODE
 from tests.doubles.server import Served
+from tests.ports import free_port
 
 _CONFIG = """
 agent: {{shutdown_grace_seconds: {grace}, max_concurrent_turns: {turns}, timezone: UTC}}
@@ -109,7 +109,7 @@ class Workers:
     each."""
 
     def __init__(self, folder: Path, names: Sequence[str]) -> None:
-        self.all = [Worker(name, folder / name, _free_port()) for name in names]
+        self.all = [Worker(name, folder / name, free_port()) for name in names]
         self.shared = folder / "shared"
         self.environ: Mapping[str, str] = {}
         self.ends: list[WorkerEnd] = []
@@ -259,9 +259,3 @@ class Balancer:
                 if is_api:
                     return web.Response(status=502)
         return web.Response(status=503)
-
-
-def _free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])

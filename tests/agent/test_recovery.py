@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from shutil import copytree, ignore_patterns
 
 import pytest
 from msgspec.structs import replace
@@ -22,7 +21,7 @@ from nanobot.session.records import encode
 from nanobot.testing import FakeClock, ScriptedModel, says
 from nanobot.testing.channel import FakeChannel
 from nanobot.tooling import TurnContext
-from tests.support import Gate, Probe, read_stored, running, window
+from tests.support import Gate, Probe, copy_running, read_stored, running, window
 
 CLOCK = FakeClock()
 CALL = Message("assistant", "", CLOCK.now(), tool_calls=(ToolCall("c1", "probe", '{"text":"x"}'),))
@@ -292,7 +291,7 @@ async def test_a_new_chat_has_its_scope_after_a_crash_at_any_moment(tmp_path: Pa
     gate, channel = Gate(), FakeChannel()
 
     def copy(name: str) -> None:
-        copytree(tmp_path / "home", tmp_path / name, ignore=ignore_patterns("*.sock"))
+        copy_running(tmp_path / "home", tmp_path / name)
 
     async with running(tmp_path / "home", ScriptedModel(says("hi"), hold=gate), channel):
         await channel.say("hello")

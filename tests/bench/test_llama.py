@@ -10,7 +10,8 @@ from contextlib import ExitStack
 import pytest
 from aiohttp import ClientSession, web
 
-from bench.llama import Raw, Recorder, free_port
+from bench.llama import Raw, Recorder
+from tests.ports import free_port
 from tests.support import PATIENCE
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-import socket
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator
@@ -17,6 +16,7 @@ import pytest
 from tests.doubles.openai.answers import Answer, ChatRequest, Step
 from tests.doubles.openai.faults import HeldStep
 from tests.doubles.openai.server import FakeOpenAI
+from tests.ports import free_port
 from tests.support import write_config
 
 pytestmark = pytest.mark.process
@@ -135,8 +135,7 @@ async def test_commands_behind_one_another_are_all_answered(
 async def test_commands_behind_a_message_that_waits_for_the_model_all_hear_that_they_wait(
     environment: dict[str, str], home: Path
 ) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        away = f"http://127.0.0.1:{free.getsockname()[1]}/v1"
+    away = f"http://127.0.0.1:{free_port()}/v1"
     model = {"name": "fake-model", "base_url": away, "retry_seconds": 0.5}
     write_config(home, {"model": model, "agent": {"shutdown_grace_seconds": 0.5}})
     commands = ["one", "two", "/new", "three", "/new"]
@@ -155,8 +154,7 @@ async def test_commands_behind_a_message_that_waits_for_the_model_all_hear_that_
 async def test_messages_given_again_to_the_next_gateway_hear_that_they_wait(
     environment: dict[str, str], home: Path
 ) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        away = f"http://127.0.0.1:{free.getsockname()[1]}/v1"
+    away = f"http://127.0.0.1:{free_port()}/v1"
     model = {"name": "fake-model", "base_url": away, "retry_seconds": 0.0}
     write_config(home, {"model": model})
     for _ in range(3):

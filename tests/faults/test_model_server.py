@@ -5,7 +5,6 @@ The provider is the real one, and the server speaks HTTP. Only long waits use a 
 from __future__ import annotations
 
 import json
-import socket
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -30,6 +29,7 @@ from tests.doubles.openai.faults import (
 )
 from tests.doubles.openai.rules import ApiError
 from tests.doubles.openai.server import FakeOpenAI
+from tests.ports import free_port
 from tests.support import read_stored, running, window
 
 
@@ -130,9 +130,7 @@ async def test_an_outage_is_told_once_and_the_message_is_answered_after_it(
 
 
 async def test_a_server_that_is_not_there_yet_is_waited_for(tmp_path: Path) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     clock = FakeClock(datetime.now(UTC))
     channel = FakeChannel(clock=clock)
     async with running(

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
@@ -24,7 +23,7 @@ from nanobot.security.audit import newest_records
 from nanobot.testing import ScriptedModel, calls, says
 from nanobot.testing.channel import FakeChannel
 from nanobot.tooling import Arguments, Repeatable, Risk, TurnContext
-from tests.support import Probe, running
+from tests.support import Probe, copy_running, running
 
 BY = "the owner's page"
 
@@ -154,12 +153,6 @@ async def test_a_question_that_a_stop_withdraws_loses_its_buttons(tmp_path: Path
     assert talk.page.closed == {"1": "No longer needed."}
 
 
-def _copy_home(home: Path, target: Path) -> Path:
-    """Copy a home that is in use. Its temporary files may vanish."""
-    ignored = shutil.ignore_patterns("*.sock", "*.nanobot-tmp")
-    return shutil.copytree(home, target, ignore=ignored)
-
-
 async def test_one_that_a_crash_left_behind_loses_its_buttons_at_the_next_start(
     tmp_path: Path,
 ) -> None:
@@ -168,7 +161,7 @@ async def test_one_that_a_crash_left_behind_loses_its_buttons_at_the_next_start(
         await talk.page.say("go on")
         await talk.page.next_with_buttons()
         await talk.page.ask("/status")  # sent after this was stored
-        crashed = _copy_home(tmp_path / "home", tmp_path / "crashed")
+        crashed = copy_running(tmp_path / "home", tmp_path / "crashed")
     for later, closed in (("next", {"1": "No longer needed."}), ("after", {})):
         page, model = Page(), ScriptedModel(author=lambda _: says("done"))
         async with running(
@@ -191,7 +184,7 @@ async def test_no_crash_while_one_waits_counts_against_its_message(tmp_path: Pat
                 assert await talk.page.answer_to("e") == "done"
                 break
             await talk.page.answer_to(await talk.page.say("/status", event_id=f"s{number}"))
-            _copy_home(tmp_path / str(number), tmp_path / str(number + 1))
+            copy_running(tmp_path / str(number), tmp_path / str(number + 1))
     assert talk.tool.called == ["hello"]
 
 

@@ -15,7 +15,7 @@ from nanobot.testing import FakeChannel
 from nanobot_api.channel import ApiChannel
 from nanobot_telegram.channel import TelegramChannel
 from nanobot_telegram.settings import TelegramSettings
-from tests.channels.web.support import free_port
+from tests.ports import free_port
 from tests.support import write_config
 
 

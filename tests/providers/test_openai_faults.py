@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -23,6 +22,7 @@ from nanobot.providers.port import CallOptions, Prompt, Reply, Toolset, user_mes
 from tests.doubles.openai.answers import Answer, Raw, Step
 from tests.doubles.openai.faults import FAULTS, Cut, Huge, Stall
 from tests.doubles.openai.server import FakeOpenAI
+from tests.ports import free_port
 from tests.providers.transports import provider
 
 HELLO = Prompt((user_message("Hello"),), Toolset.of([]))
@@ -193,9 +193,7 @@ async def failure_of(provider: OpenAIProvider) -> ProviderError:
 
 
 async def test_refused_connections_name_the_address() -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     error = await failure_of(provider_at(f"http://user:{KEY}@127.0.0.1:{port}/v1?key={KEY}"))
     assert type(error) is ProviderUnavailable
     assert f"cannot reach the model server at http://127.0.0.1:{port}/v1: " in str(error)

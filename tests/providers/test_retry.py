@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from itertools import pairwise
 from random import Random
 
@@ -31,6 +30,7 @@ from nanobot.providers.retry import (
     wait_before_retry,
 )
 from nanobot.testing import FakeClock, ScriptedModel, fails, says
+from tests.ports import free_port
 
 HELLO = Prompt((user_message("Hello"),), Toolset.of([]))
 OUT = ProviderUnavailable("out")
@@ -161,8 +161,7 @@ def test_waits_double_up_to_the_bound(failures: int, longest: float) -> None:
 
 
 async def test_each_second_of_a_wait_is_reported_with_the_reason_and_the_number_of_tries() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     clock, seen = FakeClock(auto=True), list[tuple[str, int, float]]()
     server = OpenAIProvider(
         model="m", base_url=f"http://127.0.0.1:{port}/v1", api_key="", max_tokens=0

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import io
 import json
-import socket
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +20,7 @@ from nanobot.clock import Clock, SystemClock
 from nanobot.providers.port import Prompt, Provider, Reply
 from nanobot.testing import says
 from nanobot.tooling import Risk, Tool, ToolResult, TurnContext
+from tests.ports import free_port
 from tests.support import TextArguments, start_configured, without_header
 
 if TYPE_CHECKING:
@@ -37,13 +37,6 @@ def newest_text(prompt: Prompt) -> str:
 def repeat(prompt: Prompt) -> Reply:
     """Answer `re: ` and the message."""
     return says(f"re: {newest_text(prompt)}")
-
-
-def free_port() -> int:
-    """Return a free port."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @dataclass

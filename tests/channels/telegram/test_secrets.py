@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import suppress
@@ -25,6 +24,7 @@ from nanobot_telegram.client import TelegramClient
 from nanobot_telegram.webhook import HEADER
 from tests.channels.telegram.support import options_for
 from tests.doubles.telegram import FakeTelegram
+from tests.ports import free_port
 from tests.support import talking
 
 SECRET = "AAcanary_CANARYcanary-CANARYcanary0"
@@ -166,8 +166,7 @@ async def _error(call: Awaitable[object]) -> str:
 async def test_a_webhook_is_set_up_without_a_word_about_token_or_secret(
     tmp_path: Path, telegram: FakeTelegram, lines: list[str]
 ) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     url = f"http://127.0.0.1:{port}/hook"
     settings = {"webhook_url": url}
     model = ScriptedModel(says("fine"))

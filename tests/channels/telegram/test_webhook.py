@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from tests.channels.telegram.support import (
     running,
 )
 from tests.doubles.telegram import FakeTelegram
+from tests.ports import free_port
 
 PUBLIC = "https://bot.example.org/telegram"
 
@@ -26,8 +26,7 @@ PUBLIC = "https://bot.example.org/telegram"
 @contextlib.asynccontextmanager
 async def listening(telegram: FakeTelegram, host: RecordingHost) -> AsyncIterator[str]:
     """Run the channel in webhook mode, and yield its address."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        host.port = free.getsockname()[1]
+    host.port = free_port()
     telegram.webhook.route = f"http://127.0.0.1:{host.port}/telegram"
     async with running(telegram, host, webhook_url=PUBLIC):
         await telegram.wait_for(lambda: telegram.webhook.url == PUBLIC)

@@ -7,7 +7,6 @@ import contextlib
 import json
 import os
 import re
-import socket
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,16 +22,10 @@ from nanobot.cli.client import Client
 from nanobot.clock import Clock
 from nanobot.providers.port import Provider
 from nanobot.tooling import Tool
+from tests.ports import free_port
 from tests.support import PATIENCE, start_configured, write_config
 
 _TOKEN = re.compile(r'name="form-token" content="([0-9a-f]+)"')
-
-
-def free_port() -> int:
-    """Return a free port."""
-    with contextlib.closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @dataclass

@@ -16,8 +16,9 @@ from nanobot.testing.model import ScriptedModel, calls, fails, says
 from nanobot.tooling import Arguments, Risk, TurnContext
 from tests.channels.telegram.whole import OWNER
 from tests.channels.web.browser import PHONE, begin_chat, browse, violations, write
-from tests.channels.web.support import free_port, kill_at_the_end, serving
+from tests.channels.web.support import kill_at_the_end, serving
 from tests.doubles.telegram import FakeTelegram
+from tests.ports import free_port
 from tests.support import PATIENCE, Gate, Probe, TextArguments
 from tests.voice.support import speaker
 

@@ -13,7 +13,8 @@ from pathlib import Path
 from aiohttp import ClientConnectionError, ClientSession, CookieJar
 
 from nanobot.logs import LOG_FILE
-from tests.channels.web.support import Visit, free_port
+from tests.channels.web.support import Visit
+from tests.ports import free_port
 from tests.support import PATIENCE, write_config
 
 _TOKEN = re.compile(r'name="form-token" content="([0-9a-f]+)"')

@@ -10,7 +10,8 @@ import pytest
 from nanobot.providers.port import Prompt, Reply
 from nanobot.testing.model import ScriptedModel
 from nanobot.upkeep.backups import exclusive_backup
-from tests.channels.web.support import Web, free_port, serving
+from tests.channels.web.support import Web, serving
+from tests.ports import free_port
 from tests.support import start_configured
 
 HOSTILE = '<script>alert(1)</script>"\u202e'

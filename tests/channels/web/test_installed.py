@@ -9,7 +9,8 @@ from pathlib import Path
 from playwright.async_api import Browser, expect
 
 from tests.channels.web.browser import browse, violations
-from tests.channels.web.support import free_port, serving
+from tests.channels.web.support import serving
+from tests.ports import free_port
 
 _INSTALLED = """() => {
     const ask = window.matchMedia.bind(window);

@@ -22,9 +22,10 @@ from nanobot.tooling import Tool
 from tests.channels.web.browser import DESKTOP, PHONE, Scheme, browse, look
 from tests.channels.web.keyboard import KeyboardUser
 from tests.channels.web.page_kit import FACTS, Switch
-from tests.channels.web.support import Web, free_port, serving
+from tests.channels.web.support import Web, serving
 from tests.channels.web.test_continuing import terminal
 from tests.channels.web.test_stream import ANSWER
+from tests.ports import free_port
 
 VIEWS: Mapping[str, tuple[ViewportSize, Scheme]] = {
     "desktop": (DESKTOP, "light"),

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from nanobot.errors import NanobotError
-from tests.channels.web.support import Visit, free_port, serving
+from tests.channels.web.support import Visit, serving
+from tests.ports import free_port
 
 PREFIX = '"><script>x'
 HOSTILE = '"><script>alert(1)</script>\u202e'

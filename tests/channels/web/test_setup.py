@@ -25,10 +25,11 @@ from nanobot.testing.clock import FakeClock
 from nanobot_web.sessions import SETUP_SECONDS
 from tests.channels.web.browser import browse
 from tests.channels.web.keyboard import KeyboardUser
-from tests.channels.web.support import Served, Visit, Web, free_port, serving
+from tests.channels.web.support import Served, Visit, Web, serving
 from tests.doubles.openai.server import FakeOpenAI
 from tests.doubles.server import Served as Listener
 from tests.doubles.telegram import FakeTelegram
+from tests.ports import free_port
 
 AT = "/settings/model/setup"
 KEY = "sk-typed-for-one-address"

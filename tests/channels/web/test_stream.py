@@ -14,8 +14,9 @@ from nanobot.providers.port import CallOptions, Prompt, Reply, TextSink
 from nanobot.testing.model import ScriptedModel, calls, says, together
 from tests.channels.web.browser import DESKTOP, PHONE, begin_chat, browse, look, violations, write
 from tests.channels.web.keyboard import KeyboardUser
-from tests.channels.web.support import free_port, kill_at_the_end, serving
+from tests.channels.web.support import kill_at_the_end, serving
 from tests.doubles.slow import SlowServer
+from tests.ports import free_port
 from tests.support import Gate, Probe
 
 ANSWER = """# A plan

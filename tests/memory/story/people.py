@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import zlib
 from collections import defaultdict
 from collections.abc import Iterator
@@ -19,7 +18,7 @@ from msgspec import Struct
 from nanobot.providers.port import Prompt, Reply
 from nanobot.testing import FakeClock, ScriptedModel, calls, says
 from tests.doubles.telegram import FakeTelegram
-from tests.support import Gate, configure, start_with_one_model, without_header
+from tests.support import Gate, configure, copy_running, start_with_one_model, without_header
 
 ADA, MEI, JONAS, GROUP = 7, 8, 9, -5
 SCOPES = {ADA: "", MEI: "people/telegram_8/", JONAS: "people/telegram_9/"}
@@ -123,7 +122,7 @@ class Story:
         question = self.telegram.say(text, user=person)
         await self.gate.reached.wait()
         left = self.home.with_name(f"{self.home.name} after the kill")
-        shutil.copytree(self.home, left, ignore=shutil.ignore_patterns("*.sock"))
+        copy_running(self.home, left)
         await self.stop()
         self.gate, self.home = None, left
         await self.start()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import socket
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -17,6 +16,7 @@ from nanobot.providers.port import Provider
 from tests.channels.telegram.support import PATIENCE
 from tests.channels.telegram.whole import status_of
 from tests.doubles.graph import PERSON, FakeGraphAPI
+from tests.ports import free_port
 from tests.support import start_configured
 
 OWNER = PERSON
@@ -27,8 +27,7 @@ PUBLIC = "https://bot.example.org/whatsapp"
 async def meta(clock: Clock) -> AsyncIterator[FakeGraphAPI]:
     """Run Meta, which posts to the port of the nanobot in `talking`. At the end no secret is in the
     log."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     async with FakeGraphAPI(clock=clock, retry=0.01) as graph:
         graph.webhook.deliver_to(f"http://127.0.0.1:{port}/whatsapp")
         secrets = (graph.token, graph.app_secret, graph.verify_token)
