@@ -239,7 +239,9 @@ def merge(
     placed = [replace(step, section=names.get(step.section, "")) for step in other]
     gone = _change(document, placed, target)
     _change(document, [replace(step, old="") for step in gone], target)
-    text = with_marks(document.text, merge_marks(marks, (*known, *mine, *other), choose))
+    # A line of the base has its own mark, also if another one was reworded to it.
+    steps = [step for step in (*known, *mine, *other) if not counts[0][step.new]]
+    text = with_marks(document.text, merge_marks(marks, steps, choose))
     return MergeResult(text, tuple(find_conflicts(mine, other)))
 
 
