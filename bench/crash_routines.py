@@ -211,8 +211,9 @@ def _faults_of_files(home: Path) -> Iterator[str]:
         key = key_of(path.stem)
         said = ("s1", *_EVENTS) if key == _CHAT else ()
         yield from faults_of_transcript(home, key, _PERSONS if said else _NEVER, said)
-    store = JobStore(SqliteState(home / "state"))
-    jobs = tuple(store.load().values())
+    with closing(SqliteState(home / "state")) as state:
+        store = JobStore(state)
+        jobs = tuple(store.load().values())
     if store.problem or list((home / "state").glob("jobs.json.*")):
         yield f"jobs.json: {store.problem}"
     if [(job.message, job.begun, len(job.runs)) for job in jobs] != [("the tick", None, 2)]:

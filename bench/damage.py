@@ -45,6 +45,7 @@ from nanobot.messages import ToolCall
 from nanobot.providers.offline.model import OfflineModel
 from nanobot.providers.port import CallOptions, Prompt, Reply, TextSink
 from nanobot.testing.channel import FakeChannel
+from tests.support import copy_running
 
 PAGE = 4096
 CHATS = ("1", "2", "3")
@@ -313,8 +314,7 @@ async def furnish(folder: Path) -> None:
         await nanobot.model.held.wait()
         await channel.ask("The last one.")
         await asyncio.to_thread(until, home / "state" / "index.db")
-        ignored = shutil.ignore_patterns("*.sock")
-        await asyncio.to_thread(shutil.copytree, home, folder / "live", ignore=ignored)
+        await asyncio.to_thread(copy_running, home, folder / "live")
     with closing(SqliteState(home / "state")) as state:
         state.write("facts", b'{"version": 1}', 0)
     shelf = home / "state" / "channels" / "cli" / "unseen.json"

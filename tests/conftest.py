@@ -20,6 +20,7 @@ from hypothesis import settings
 from loguru import logger
 
 from tests import encodings, signals
+from tests.files import guard_open_databases
 from tests.privileges import without_privileges
 from tests.scratch import scratch
 
@@ -36,6 +37,7 @@ def _to_standard_error(message: str) -> None:
 
 encodings.take_away()
 signals.give_back()
+guard_open_databases()
 
 logger.remove()
 logger.add(_to_standard_error, level="WARNING")

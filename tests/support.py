@@ -28,6 +28,7 @@ from nanobot.session.manager import SessionManager
 from nanobot.testing.channel import FakeChannel
 from nanobot.tooling import Arguments, Tool, ToolResult, TurnContext
 from tests.doubles.telegram import FakeTelegram
+from tests.files import copy_file
 
 sysconfig.get_path = cache(sysconfig.get_path)  # type: ignore[assignment]
 """For each sink of the log loguru asks for 36 folders, which was a quarter of a gateway's start."""
@@ -177,7 +178,7 @@ def copy_running(home: Path, target: Path) -> Path:
 
     def copy(source: str, copied: str) -> None:
         with contextlib.suppress(FileNotFoundError):
-            shutil.copy2(source, copied)
+            copy_file(source, copied)
 
     ignored = shutil.ignore_patterns("*.sock")
     return shutil.copytree(home, target, ignore=ignored, copy_function=copy)

@@ -15,6 +15,7 @@ from bench.crossings.world import Crossing, Snapshot, World, files_below, find_c
 from nanobot.bus.journal_file import SqliteState
 from nanobot.bus.state import Stored
 from nanobot.testing import calls
+from tests.files import read_file
 
 _GUARDED = (
     "workspace-other",
@@ -138,7 +139,7 @@ def _find_canaries(world: World, scope: str) -> Iterator[tuple[Path, Canary]]:
     for path in files_below(home / folder for folder in folders):
         name = path.relative_to(home)
         try:
-            content = path.read_bytes()
+            content = read_file(path)
         except FileNotFoundError:  # a temporary file that was renamed
             continue
         for canary in find_visible(everything, content, _scope_of(name, scope)):

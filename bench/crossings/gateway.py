@@ -235,8 +235,9 @@ async def _living(gateway: Gateway) -> AsyncIterator[None]:
 
 
 async def _enable_a_skill(world: World, clock: Clock) -> None:
-    loader = SkillsLoader(Root(world.workspace), SqliteState(world.home / "state"))
-    skill = loader.find("on")
-    if skill is not None and not skill.is_enabled:
-        operations = SkillsService(loader, clock).table()
-        await operations["skills.enable"]({"name": "on", "digest": skill.digest})
+    with contextlib.closing(SqliteState(world.home / "state")) as state:
+        loader = SkillsLoader(Root(world.workspace), state)
+        skill = loader.find("on")
+        if skill is not None and not skill.is_enabled:
+            operations = SkillsService(loader, clock).table()
+            await operations["skills.enable"]({"name": "on", "digest": skill.digest})

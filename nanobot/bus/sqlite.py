@@ -4,6 +4,10 @@
 function of the connection, and the event loop never waits for the disk. With WAL and
 `synchronous=FULL` a commit is one fsync, and an outcome is reported only after it.
 
+No code opens the file of an open database itself, because closing it would drop all locks of this
+process on it (https://www.sqlite.org/howtocorrupt.html, 2.2). Another process could then delete the
+log of a database in use. The tests guard this rule (tests/files.py).
+
 If the disk rejects a transaction, all its jobs are undone together. Jobs queued with `retry` run
 again, in their place before everything later, until the disk accepts them: together with the next
 jobs, or after a few seconds."""
@@ -101,8 +105,7 @@ def open_file(path: Path, schema: Schema) -> sqlite3.Connection:
     """Open or create the file at `path` with durable settings. Raise `StorageError` if it cannot be
     used or has another version than `schema`."""
     try:
-        # Create it only for its owner, because SQLite lets others read. Side files copy the mode.
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        _create(path)
         try:
             return _connect(path, schema)
         except sqlite3.OperationalError as error:
@@ -115,6 +118,19 @@ def open_file(path: Path, schema: Schema) -> sqlite3.Connection:
         raise storage_error(path, error) from error
     except OSError as error:
         raise StorageError.of(error.filename or path, error) from error
+
+
+def _create(path: Path) -> None:
+    """Create a missing file, only for its owner, because SQLite lets others read. Side files copy
+    the mode. An existing file may be in use, so it is not opened. Raise `OSError` with the reason,
+    which SQLite would not tell."""
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    except FileExistsError:
+        if not os.access(path, os.R_OK | os.W_OK, effective_ids=True):
+            is_read_only = os.statvfs(path).f_flag & os.ST_RDONLY
+            number = errno.EROFS if is_read_only else errno.EACCES
+            raise OSError(number, os.strerror(number), str(path)) from None
 
 
 def _connect(path: Path, schema: Schema, how: str = "") -> sqlite3.Connection:
@@ -166,8 +182,7 @@ def open_cache(path: Path, tables: str, version: int, patience: float = 10.0) ->
     `patience` is how many seconds a write waits for another process. Raise `Unusable`,
     `sqlite3.Error`, or `OSError` if the place is not writable."""
     make_folder(path.parent)
-    # Create it only for its owner, because SQLite lets others read. Side files copy the mode.
-    path.touch(mode=0o600)
+    _create(path)
     path.chmod(0o600)
     db = sqlite3.connect(path, timeout=patience, isolation_level=None, check_same_thread=False)
     with contextlib.ExitStack() as undo:

@@ -187,13 +187,13 @@ class SqliteJournal(Journal):
         try:
             await self._open()
         except DatabaseDamaged as error:  # in a part of a large file that was not checked
-            self.state.close()
             note_damage(self._path, error.cause)
             self._mend()
             await self._open()
 
     def _mend(self) -> None:
-        """Rebuild a damaged file. Call it only while the file is closed. Raise `StorageError`."""
+        """Rebuild a damaged file. Raise `StorageError`."""
+        self.state.close()  # it may have been used, and an open database can't be read as a file
         try:
             finish(self._path)
             log = Log(self._path)  # before SQLite rebuilds the index on opening

@@ -16,13 +16,16 @@ import os
 import re
 import stat
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from errno import EIO
 from pathlib import Path
-from typing import Literal
+from subprocess import DEVNULL, PIPE
+from typing import IO, Literal
 
 from loguru import logger
 from msgspec import Struct
 
+from nanobot import programs
 from nanobot.bus.sql_journal import Journal
 from nanobot.errors import NanobotError, WriteConflict
 from nanobot.io import FileState, replace_file, storage_errors, sync_folder
@@ -89,6 +92,7 @@ _OWN = ("logs", "media", "sessions", "spill", "state", "workspace")
 """Nanobot's own folders. Only these may be links (media on another disk) that are followed."""
 
 _NAMED = "its name contains the text: rename it, unless the name is the id of a chat or person"
+_DATABASE = re.compile(r".+\.db(-wal|-shm|-journal)?", re.DOTALL)
 _TEMPORARY = r"\..+\.tmp|.+\.nanobot-tmp"
 
 
@@ -205,7 +209,7 @@ def search_file(path: Path, matcher: TextMatcher) -> tuple[bool, bool]:
     """Return whether a file contains the text, and whether it is a text file that can be
     changed."""
     found, is_text, before = False, True, b""
-    with open(path, "rb", opener=open_without_links) as file:
+    with _open_to_search(path) as file:
         block = file.read(_BLOCK)
         while block:
             following = file.read(_BLOCK)
@@ -215,6 +219,24 @@ def search_file(path: Path, matcher: TextMatcher) -> tuple[bool, bool]:
             found = found or matcher.is_in(window.decode("utf-8", "ignore"))
             before, block = block[-4:], following
     return found, is_text
+
+
+@contextmanager
+def _open_to_search(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file to read it from its beginning. Raise `OSError`.
+
+    A database is read by another process, because closing it here would drop SQLite's locks."""
+    if not _DATABASE.fullmatch(path.name):
+        with open(path, "rb", opener=open_without_links) as file:
+            yield file
+        return
+    reader = programs.Launch((programs.program("cat"), "--", str(path.absolute())), {})
+    with reader.popen(stdin=DEVNULL, stdout=PIPE) as child:
+        assert child.stdout is not None
+        yield child.stdout
+    if child.returncode:
+        path.lstat()  # raises FileNotFoundError if it is gone, as the log of a closed database
+        raise OSError(EIO, "cannot be read", str(path))
 
 
 def erase_from(one: Occurrence, matcher: TextMatcher) -> None:

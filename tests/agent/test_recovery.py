@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
@@ -307,3 +308,27 @@ async def test_a_new_chat_has_its_scope_after_a_crash_at_any_moment(tmp_path: Pa
         sessions = JsonlStore(tmp_path / name / "sessions", CLOCK)
         assert sessions.metadata_of("fake:1")["scope"], name
         assert [m.content for m in sessions.read_messages("fake:1")] == ["hello", "hi"]
+
+
+@pytest.mark.parametrize("command", ["/status", "/forget --erase marzipan"])
+async def test_a_program_that_looks_into_the_journal_costs_no_message(
+    tmp_path: Path, command: str
+) -> None:
+    gate, channel = Gate(), FakeChannel()
+    look = (
+        "import sqlite3, sys; db = sqlite3.connect(sys.argv[1])\n"
+        "db.execute('SELECT * FROM inbox').fetchall(); db.close()\n"
+    )
+    async with running(tmp_path / "home", ScriptedModel(says("hi"), hold=gate), channel):
+        await channel.ask(command)  # /forget --erase searches every file
+        journal = tmp_path / "home" / "state" / "journal.db"
+        other = await asyncio.create_subprocess_exec(sys.executable, "-c", look, journal)
+        assert await other.wait() == 0
+        await channel.say("hello")
+        await gate.reached.wait()
+        copy_running(tmp_path / "home", tmp_path / "killed")
+        gate.opened.set()
+        await channel.receive(1)
+    later = FakeChannel()
+    async with running(tmp_path / "killed", ScriptedModel(says("hi")), later):
+        assert (await later.receive(1))[-1] == "hi"

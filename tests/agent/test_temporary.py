@@ -19,6 +19,7 @@ from nanobot.errors import NanobotError, ProviderError, ProviderRejected, Provid
 from nanobot.testing import ScriptedModel, calls, fails, says
 from nanobot.testing.channel import FakeChannel
 from nanobot.tooling import Arguments, Risk, TurnContext
+from tests.files import files_with
 from tests.support import Gate, Probe, running, without_header
 
 WORDS = ("aardvark", "bandicoot", "capybara", "dugong")
@@ -40,9 +41,7 @@ class Client(FakeChannel):
 
 def find_words(home: Path) -> list[str]:
     """Return the files that contain one of the words."""
-    files = (path for path in home.rglob("*") if path.is_file())
-    contents = ((path, path.read_bytes()) for path in files)
-    return [str(path) for path, data in contents if any(w.encode() in data for w in WORDS)]
+    return [str(path) for path in files_with(home, *WORDS)]
 
 
 async def test_nothing_of_a_temporary_chat_is_stored(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from nanobot.bus.events import OutboundPart
 from nanobot.config.load import parse_env_file
 from nanobot.testing import ScriptedModel, calls, says
 from nanobot.testing.channel import FakeChannel
+from tests.files import files_with
 from tests.support import running
 
 KEY = "sk-proj-" + "aB3dE5" * 6
@@ -23,9 +24,8 @@ OWNER = "owner:\n  fake: ['1']\n"
 
 def holding(home: Path, text: str) -> list[str]:
     """Return the files of a home that contain a text, whole or line by line."""
-    lines = [line.encode() for line in text.splitlines() if not line.startswith("-----")]
-    files = (path for path in home.rglob("*") if path.is_file())
-    return [path.name for path in files if any(line in path.read_bytes() for line in lines)]
+    lines = [line for line in text.splitlines() if not line.startswith("-----")]
+    return [path.name for path in files_with(home, *lines)]
 
 
 def set_up(home: Path) -> None:

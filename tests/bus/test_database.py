@@ -17,6 +17,7 @@ import pytest
 from nanobot.bus.sqlite import Database, Schema, Work
 from nanobot.errors import DatabaseDamaged, StorageError
 from tests.bus.support import change, no_file_may_grow_beyond, rows
+from tests.files import damage_file
 from tests.privileges import without_privileges
 
 SCHEMA = Schema("CREATE TABLE note (text TEXT NOT NULL UNIQUE)")
@@ -227,8 +228,7 @@ def test_garbage_in_place_of_the_file_is_named_with_a_way_out(path: Path) -> Non
 
 
 def overwrite_from(path: Path, offset: int) -> None:
-    data = path.read_bytes()
-    path.write_bytes(data[:offset] + bytes(len(data) - offset))
+    damage_file(path, offset, path.stat().st_size - offset)
 
 
 async def test_damage_found_later_is_a_storage_error(path: Path) -> None:

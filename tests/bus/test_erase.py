@@ -14,6 +14,7 @@ from nanobot.bus.rows import TEXTS
 from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.testing import FakeClock
 from tests.bus.support import end_turn, make_message, open_journal, reply, rows
+from tests.files import read_file
 
 SECRET = "walrus-4711"
 
@@ -23,7 +24,7 @@ def redact(text: str) -> str:
 
 
 def bytes_of(path: Path) -> bytes:
-    return b"".join(file.read_bytes() for file in sorted(path.parent.iterdir()))
+    return b"".join(read_file(file) for file in sorted(path.parent.iterdir()))
 
 
 async def fill(journal: SqliteJournal) -> None:

@@ -17,6 +17,7 @@ from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.errors import DatabaseDamaged, HomeMoved, StorageError
 from nanobot.testing import FakeClock
 from tests.bus.support import end_turn, make_message, open_journal, reply, rows
+from tests.files import copy_file, damage_file, read_file
 from tests.scratch import scratch
 
 PAGE = 4096
@@ -57,14 +58,12 @@ def whole(filled: Path, tmp_path: Path) -> Path:
 def copy_journal(whole: Path, place: Path) -> Path:
     """Copy the folder of a journal, for a test to damage."""
     shutil.rmtree(place, ignore_errors=True)
-    shutil.copytree(whole.parent, place)
+    shutil.copytree(whole.parent, place, copy_function=copy_file)
     return place / "journal.db"
 
 
 def zero(path: Path, page: int) -> None:
-    with path.open("r+b") as file:
-        file.seek(page * PAGE)
-        file.write(bytes(PAGE))
+    zero_at(path, page * PAGE, PAGE)
 
 
 def zero_at(path: Path, offset: int, size: int) -> None:
@@ -268,7 +267,7 @@ async def test_an_index_from_before_a_power_loss_hides_no_stored_page_from_the_r
     running.parent.mkdir()
     async with open_journal(running, clock) as journal:
         await journal.receive("fake", [make_message("first")])
-        older = running.with_name("journal.db-shm").read_bytes()
+        older = read_file(running.with_name("journal.db-shm"))
         await journal.receive("fake", [make_message("last")])
         copy_journal(running, path.parent)
     path.with_name("journal.db-shm").write_bytes(older)
@@ -384,8 +383,7 @@ async def test_damage_that_is_found_later_is_rebuilt_by_the_next_start(
             await journal.receive("fake", big[at : at + 10])
         with contextlib.closing(sqlite3.connect(path)) as db:
             db.execute("PRAGMA wal_checkpoint(FULL)").fetchall()
-        for page in range(200, 600):
-            zero(path, page)
+        damage_file(path, 200 * PAGE, 400 * PAGE)
         with pytest.raises(DatabaseDamaged):
             await journal.queue_rows()
         assert [type(one) for one in failures] == [DatabaseDamaged]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import shutil
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
@@ -15,6 +14,7 @@ from nanobot.bus.journal import MOST_DOUBTS, OutboxPart
 from nanobot.bus.sqlite_journal import SqliteJournal
 from nanobot.testing.clock import FakeClock
 from tests.bus.support import no_file_may_grow_beyond, open_journal, reply, rows
+from tests.files import copy_file
 
 NAME = "sends.log"
 
@@ -32,7 +32,7 @@ def copy_as_killed(path: Path, place: Path) -> Path:
     """Copy the journal to another folder, in the state of a process killed now."""
     place.mkdir()
     for file in (*path.parent.glob("journal.db*"), path.with_name(NAME)):
-        shutil.copy(file, place / file.name)
+        copy_file(file, place / file.name)
     return place / path.name
 
 

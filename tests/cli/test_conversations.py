@@ -16,6 +16,7 @@ import pytest
 
 from nanobot.session.records import stem_of
 from tests.cli.test_terminal import Screen
+from tests.files import files_with
 
 pytestmark = pytest.mark.process
 
@@ -90,8 +91,7 @@ def test_a_temporary_chat_leaves_no_word_in_any_file(begin: Begin, home: Path) -
         screen.wait_for(">")
         screen.type("an aardvark\r")
         screen.wait_for("Try “help”.")
-    files = [path for path in home.rglob("*") if path.is_file()]
-    assert [str(path) for path in files if b"aardvark" in path.read_bytes()] == []
+    assert files_with(home, "aardvark") == []
     assert not list((home / "sessions").glob("*"))
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -107,17 +109,21 @@ def test_without_a_gateway_the_home_itself_is_changed(
         0, "`Anna` (`telegram:7`) now has access, as the owner.\n"
     )  # fmt: skip
     assert run("approve", code)[0] == 1
-    assert _access(home).owners("telegram") == ("7",)
+    with _access(home) as access:
+        assert access.owners("telegram") == ("7",)
     assert run("revoke", "telegram:7")[0] == 0
     assert run("revoke", "telegram:7")[0] == 1
-    assert _access(home).owners("telegram") == ()
+    with _access(home) as access:
+        assert access.owners("telegram") == ()
 
 
-def _access(home: Path) -> Access:
-    return Access(SqliteState(home / "state"), {"telegram": AccessRules()}, {}, SystemClock())
+@contextmanager
+def _access(home: Path) -> Iterator[Access]:
+    with closing(SqliteState(home / "state")) as state:
+        yield Access(state, {"telegram": AccessRules()}, {}, SystemClock())
 
 
 def _stranger_asks(home: Path) -> str:
     make_home(home)
-    access = _access(home)
-    return asyncio.run(asks(access))
+    with _access(home) as access:
+        return asyncio.run(asks(access))

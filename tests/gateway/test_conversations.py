@@ -19,6 +19,7 @@ from nanobot.errors import NanobotError, SendRefused, StorageError
 from nanobot.session.manager import SessionManager
 from nanobot.testing import ScriptedModel, calls, says
 from nanobot.testing.channel import FakeChannel
+from tests.files import files_with
 from tests.support import Gate, Probe, running, window
 
 ME = '["me"]'
@@ -47,12 +48,6 @@ class Desk(FakeChannel):
 
     async def find(self, query: str, **given: object) -> list[str]:
         return [one["snippet"] for one in (await self.use("search", query=query, **given))["hits"]]
-
-
-def files_with(folder: Path, text: str) -> list[Path]:
-    """Return the files that contain a text."""
-    files = (path for path in folder.rglob("*") if path.is_file())
-    return [path for path in files if text.encode() in path.read_bytes()]
 
 
 async def in_group(desk: Desk, text: str, name: str) -> str:

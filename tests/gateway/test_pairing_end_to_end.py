@@ -16,6 +16,7 @@ from nanobot.cli.main import main
 from nanobot.config.load import load_settings
 from nanobot.testing import ScriptedModel, says
 from nanobot.testing.channel import FakeChannel
+from tests.files import files_with
 
 ME = Sender("7", "Anna")
 GRACE = {"NANOBOT_AGENT__SHUTDOWN_GRACE_SECONDS": "0"}
@@ -74,8 +75,7 @@ async def test_a_new_user_becomes_the_owner_without_a_restart(
         assert "`Anna` (`fake:7`), owner" in await channel.answer_to(event, "7")
         await types("revoke", "fake:7")
         assert await channel.writes("still there?") is None
-    everything = b"".join(path.read_bytes() for path in home.rglob("*") if path.is_file())
-    assert b"hunter2" not in everything
+    assert files_with(home, "hunter2") == []
 
 
 async def test_a_code_given_before_a_restart_is_good_after_it(

@@ -24,6 +24,7 @@ from nanobot_telegram.client import TelegramClient
 from nanobot_telegram.webhook import HEADER
 from tests.channels.telegram.support import options_for
 from tests.doubles.telegram import FakeTelegram
+from tests.files import files_with
 from tests.ports import free_port
 from tests.support import talking
 
@@ -80,8 +81,7 @@ def leaks(home: Path, telegram: FakeTelegram, *texts: str) -> list[str]:
 
 def find_secret(home: Path, secret: str) -> list[str]:
     """Return the files with a secret, except the configuration."""
-    files = [path for path in home.rglob("*") if path.is_file() and path.name != "config.yaml"]
-    return [str(path) for path in files if secret.encode() in path.read_bytes()]
+    return [str(path) for path in files_with(home, secret) if path.name != "config.yaml"]
 
 
 def misbehave(telegram: FakeTelegram, method: str) -> list[Callable[[], None]]:

@@ -14,6 +14,7 @@ from nanobot.app.gateway import Gateway
 from nanobot.clock import SystemClock
 from nanobot.testing import FakeClock, ScriptedModel, says
 from tests.doubles.telegram import FakeTelegram
+from tests.files import files_with
 from tests.support import talking
 
 OWNER = 7
@@ -101,7 +102,7 @@ async def test_strangers_cost_no_model_call_hold_up_nobody_and_leave_no_trace(
     assert len(set(again)) == len(again) == 2
     assert codes(telegram) == {**told, first: again}  # an hour later there is another code
     assert not telegram.violations
-    assert find_word(tmp_path, SAID) == []
+    assert files_with(tmp_path, SAID) == []
     asked = (tmp_path / "state" / "documents.json").read_bytes()
     assert len(json.loads(asked)["documents"]["access"]["requests"]) == 1  # those of the last hour
     assert len(asked) < 20_000
@@ -135,12 +136,6 @@ async def test_the_memory_that_strangers_take_is_bounded(
             await telegram.wait_for(lambda: telegram.polls)
             sizes.append(_size(gateway))
     assert sizes[1] - sizes[0] < 50, sizes
-
-
-def find_word(home: Path, word: str) -> list[Path]:
-    """Return the files that contain a word."""
-    files = [path for path in home.rglob("*") if path.is_file()]
-    return [path for path in files if word.encode() in path.read_bytes()]
 
 
 def _size(gateway: Gateway) -> int:

@@ -16,6 +16,7 @@ from nanobot_web.channel import routes
 from tests.channels.web.browser import DESKTOP
 from tests.channels.web.keyboard import buttons_of_templates
 from tests.channels.web.page_kit import LONG, NOTIFYING, PageKit, build_stage
+from tests.files import files_with
 
 
 async def test_every_page_and_every_button(tmp_path: Path, browser: Browser) -> None:
@@ -329,8 +330,7 @@ async def _facts(kit: PageKit) -> None:
     await kit.expect_text("This can't be undone")
     await user.button("Erase")
     await expect(page.locator(".told")).to_be_visible()
-    left = [one for one in kit.web.home.rglob("*") if one.is_file()]
-    assert [one for one in left if b"Birnbaum" in one.read_bytes()] == []
+    assert files_with(kit.web.home, "Birnbaum") == []
     await user.follow("Pending (2)")
     await user.look()
     museum = page.get_by_role("region").filter(has_text="museum")

@@ -29,6 +29,7 @@ from tests.channels.web.support import Served, Visit, Web, serving
 from tests.doubles.openai.server import FakeOpenAI
 from tests.doubles.server import Served as Listener
 from tests.doubles.telegram import FakeTelegram
+from tests.files import files_with
 from tests.ports import free_port
 
 AT = "/settings/model/setup"
@@ -128,8 +129,7 @@ def audit(home: Path) -> list[dict[str, str]]:
 
 def places_of(home: Path, text: str) -> list[str]:
     """Return the files of a home that contain a text."""
-    files = (one for one in home.rglob("*") if one.is_file())
-    return [one.name for one in files if text.encode() in one.read_bytes()]
+    return [one.name for one in files_with(home, text)]
 
 
 @pytest.mark.browser

@@ -11,6 +11,7 @@ from nanobot.providers.port import Prompt, Reply
 from nanobot.testing import ScriptedModel, says
 from tests.channels.web.browser import PHONE, browse, violations
 from tests.channels.web.support import serving
+from tests.files import files_with
 
 SECRET = "the vault opens with 4711"
 
@@ -41,13 +42,7 @@ async def test_a_temporary_chat_goes_on_and_leaves_no_text(
         await page.reload()
         await expect(page.locator(".item")).to_have_count(0)
         assert (await web.ask("conversations.list"))["conversations"] == []
-    assert find_files(tmp_path, b"4711", b"Miso") == []
-
-
-def find_files(folder: Path, *words: bytes) -> list[Path]:
-    """Return the files with one of the words."""
-    files = [one for one in folder.rglob("*") if one.is_file()]
-    return [one for one in files if any(word in one.read_bytes() for word in words)]
+    assert files_with(tmp_path, b"4711", b"Miso") == []
 
 
 async def test_a_stored_chat_cannot_be_temporary(tmp_path: Path) -> None:

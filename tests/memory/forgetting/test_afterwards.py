@@ -9,6 +9,7 @@ import pytest
 
 from nanobot.testing import FakeClock, ScriptedModel
 from nanobot.testing.channel import FakeChannel
+from tests.files import files_with
 from tests.memory.whole.learning import assistant, learner
 from tests.support import running
 
@@ -25,8 +26,7 @@ async def forget(channel: FakeChannel, text: str) -> str:
 
 def find_holding(folder: Path) -> list[Path]:
     """Return the files that contain the secret."""
-    files = (path for path in folder.rglob("*") if path.is_file())
-    return [path for path in files if SECRET.encode() in path.read_bytes()]
+    return files_with(folder, SECRET)
 
 
 @pytest.mark.parametrize("command", ["/forget", "/forget --erase"])

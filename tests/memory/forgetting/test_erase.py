@@ -22,6 +22,7 @@ from nanobot.messages import Message
 from nanobot.security.paths import Root
 from nanobot.testing import FakeClock
 from nanobot.tools.files import UndoLog
+from tests.files import read_file
 from tests.memory.homes import GUEST, RealHome, living, retire
 
 KEY = "telegram:1"
@@ -47,7 +48,7 @@ def places(folder: Path) -> list[str]:
     """Return the files that contain a form of the text. Git's objects are unpacked."""
     found = []
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-        data = path.read_bytes()
+        data = read_file(path)
         if path.suffix == ".pack":
             data += b"".join(unpack(path))
         elif path.parent.parent.name == "objects" and data.startswith(b"x"):

@@ -10,6 +10,7 @@ import pytest
 
 from nanobot.memory.forget import Report
 from nanobot.testing import FakeClock
+from tests.files import files_with
 from tests.memory.homes import GUEST, RealHome, living
 
 SECRET = "the boat is Qopuvi"
@@ -28,8 +29,7 @@ async def erase(home: RealHome) -> Report:
 
 
 def find_holding(folder: Path) -> list[str]:
-    files = (path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
-    return sorted(path.name for path in files if b"Qopuvi" in path.read_bytes())
+    return sorted(path.name for path in files_with(folder, "Qopuvi") if not path.is_symlink())
 
 
 def write(path: Path, text: str = f"- {SECRET}\n- Likes tea\n") -> Path:

@@ -19,6 +19,7 @@ from nanobot.session.archive import archive_messages
 from nanobot.session.catalogue import SessionCatalogue
 from nanobot.session.records import SUFFIX, JsonValue, Mark, Metadata, Retraction, encode, stem_of
 from nanobot.testing.clock import FakeClock
+from tests.files import read_file
 
 START = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
 
@@ -146,5 +147,5 @@ def everything(folder: Path) -> bytes:
     found = b""
     for path in folder.rglob("*"):
         with suppress(IsADirectoryError):
-            found += path.read_bytes()
+            found += read_file(path)
     return found

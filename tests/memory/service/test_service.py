@@ -14,6 +14,7 @@ from nanobot.memory.line_changes import Operation
 from nanobot.memory.pending import MOST_OF_ONE
 from nanobot.memory.scopes import OWNER
 from nanobot.memory.version import Change
+from tests.files import files_with
 from tests.memory.homes import retire
 from tests.memory.owned_memory import OwnedMemory
 
@@ -322,8 +323,7 @@ async def test_erasing_leaves_the_text_in_no_file(owned: OwnedMemory) -> None:
     await owned.service.search("marzipan", OWNER)
     report = await owned.service.forget("marzipan", OWNER, erase=True)
     assert report.data["complete"] is True
-    held = [p for p in owned.folder.rglob("*") if p.is_file() and b"marzipan" in p.read_bytes()]
-    assert held == []
+    assert files_with(owned.folder, "marzipan") == []
 
 
 async def test_nothing_is_forgotten_in_a_scope_that_is_none(owned: OwnedMemory) -> None:

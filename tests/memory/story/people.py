@@ -18,6 +18,7 @@ from msgspec import Struct
 from nanobot.providers.port import Prompt, Reply
 from nanobot.testing import FakeClock, ScriptedModel, calls, says
 from tests.doubles.telegram import FakeTelegram
+from tests.files import read_file
 from tests.support import Gate, configure, copy_running, start_with_one_model, without_header
 
 ADA, MEI, JONAS, GROUP = 7, 8, 9, -5
@@ -201,7 +202,7 @@ def find_bytes(home: Path, *words: str) -> list[str]:
     forms = [form for word in words for form in (word.encode(), json.dumps(word)[1:-1].encode())]
 
     def contents(path: Path) -> Iterator[bytes]:
-        data = path.read_bytes()
+        data = read_file(path)
         yield data
         if path.parent.parent.name == "objects" and data.startswith(b"x"):
             yield zlib.decompress(data)

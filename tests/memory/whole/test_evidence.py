@@ -20,6 +20,7 @@ from nanobot.testing import ScriptedModel, calls, says
 from nanobot.testing.channel import FakeChannel
 from nanobot.testing.model import Line
 from nanobot.tooling import ToolResult
+from tests.files import read_file
 from tests.memory.whole.learning import assistant, learner
 from tests.support import Probe, running
 
@@ -145,7 +146,7 @@ PNG = b"\x89PNG\r\n\x1a\n\0\0" + SECRET.encode()
 def unpack(path: Path) -> bytes:
     """Decompress a file of git, and return any other unchanged."""
     try:
-        data = path.read_bytes()
+        data = read_file(path)
     except FileNotFoundError:  # it was on its way to another name
         return b""
     if path.suffix == ".pack":
