@@ -239,9 +239,8 @@ def merge(
     placed = [replace(step, section=names.get(step.section, "")) for step in other]
     gone = _change(document, placed, target)
     _change(document, [replace(step, old="") for step in gone], target)
-    # A line of the base has its own mark, also if another one was reworded to it.
-    steps = [step for step in (*known, *mine, *other) if not counts[0][step.new]]
-    text = with_marks(document.text, merge_marks(marks, steps, choose))
+    steps = (*known, *mine, *other)
+    text = with_marks(document.text, merge_marks(marks, counts[0], steps, choose))
     return MergeResult(text, tuple(find_conflicts(mine, other)))
 
 
@@ -267,14 +266,16 @@ def collect_new_marks(
 
 def merge_marks(
     sides: Sequence[Mapping[str, str]],
+    present: Counter[str],
     operations: Sequence[Operation],
     choose: Callable[[str, str, str], str],
 ) -> dict[str, str]:
     """Return the marks after a merge. `sides` are the marks of the base and of both sides, of which
-    `choose` selects one. A reworded line keeps its mark."""
+    `choose` selects one. A reworded line keeps its mark, unless the base already had the new line
+    (`present` counts its lines)."""
     was: dict[str, set[str]] = {}
     for step in operations:
-        if step.rewords:
+        if step.rewords and not present[step.new]:
             was.setdefault(step.new, set()).add(step.old)
 
     def mark_of(line: str, old: str) -> str:

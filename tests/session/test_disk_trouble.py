@@ -337,9 +337,10 @@ async def test_work_that_waits_for_the_disk_costs_nothing_where_all_others_were_
     manager.mark_consolidated(session, 1).cancel()
     await notices.heard.wait()
     archiving = asyncio.ensure_future(manager.archive(session))
-    used = time.process_time()
+    used, began = time.process_time(), time.monotonic()
     await asyncio.sleep(0.6)
-    assert time.process_time() - used < 0.05, "it looks again and again"
+    share = (time.process_time() - used) / (time.monotonic() - began)
+    assert share < 0.3, "it looks again and again"
     disk.broken.clear()
     manager.retry()
     await archiving

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from time import perf_counter
 
 import pytest
 
 from nanobot.providers.offline.model import OfflineModel
 from nanobot.providers.port import CallOptions, Prompt, Toolset, system_message, user_message
 from nanobot.templates import render
+from tests.growth import assert_linear
 
 FILES = {
     "memory/MEMORY.md": "# Long-term memory\n\n## User Information\n\n(what it learned)\n",
@@ -159,15 +160,17 @@ async def test_an_entry_cannot_pass_for_another_one() -> None:
     assert found["processed_entries"] == [0, 1]
 
 
-async def test_a_full_batch_takes_milliseconds() -> None:
-    batch = [
-        entry(*(f"User's item{n}x{m} is thing {m}" for m in range(10)), number=n) for n in range(20)
-    ]
-    memory = "\n".join(f"- User's thing {n} is {n}" for n in range(200))
-    start = perf_counter()
-    found = await extract(*batch, memory=memory)
-    assert len(texts(found, "user_updates")) == 200
-    assert perf_counter() - start < 1.0  # a quarter of that on a quiet machine
+def test_time_grows_with_the_batch_and_not_faster() -> None:
+    def learn(entries: int) -> None:
+        batch = [
+            entry(*(f"User's item{n}x{m} is thing {m}" for m in range(10)), number=n)
+            for n in range(entries)
+        ]
+        memory = "\n".join(f"- User's thing {n} is {n}" for n in range(10 * entries))
+        found = asyncio.run(extract(*batch, memory=memory))
+        assert len(texts(found, "user_updates")) == 10 * entries
+
+    assert_linear(learn, 2)
 
 
 async def integrate(path: str, text: str, *updates: str) -> object:
