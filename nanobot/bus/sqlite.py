@@ -21,6 +21,7 @@ import json
 import os
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -187,9 +188,10 @@ def open_cache(path: Path, tables: str, version: int, patience: float = 10.0) ->
     db = sqlite3.connect(path, timeout=patience, isolation_level=None, check_same_thread=False)
     with contextlib.ExitStack() as undo:
         undo.callback(db.close)
+        _use_log(db, patience)
         db.executescript(
-            "PRAGMA secure_delete = ON; PRAGMA journal_mode = WAL; PRAGMA synchronous = OFF;"
-            "PRAGMA cache_size = -4000; PRAGMA temp_store = MEMORY;"
+            "PRAGMA secure_delete = ON; PRAGMA synchronous = OFF; PRAGMA cache_size = -4000;"
+            "PRAGMA temp_store = MEMORY;"
         )
         (found,) = db.execute("PRAGMA user_version").fetchone()
         if found not in (0, version):
@@ -198,6 +200,21 @@ def open_cache(path: Path, tables: str, version: int, patience: float = 10.0) ->
             db.executescript(f"BEGIN IMMEDIATE;{tables}PRAGMA user_version = {version};COMMIT;")
         undo.pop_all()
     return db
+
+
+def _use_log(db: sqlite3.Connection, patience: float) -> None:
+    """Use a write-ahead log. SQLite does not wait if another connection does so at the same time,
+    for a new file (https://www.sqlite.org/c3ref/busy_handler.html)."""
+    until = time.monotonic() + patience
+    while True:
+        try:
+            db.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > until:
+                raise
+            time.sleep(0.01)
+        else:
+            return
 
 
 @contextlib.contextmanager

@@ -10,11 +10,12 @@ import sqlite3
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from nanobot.bus.sqlite import Database, Schema, Work
+from nanobot.bus.sqlite import Database, Schema, Work, open_cache
 from nanobot.errors import DatabaseDamaged, StorageError
 from tests.bus.support import change, no_file_may_grow_beyond, rows
 from tests.files import damage_file
@@ -304,3 +305,12 @@ async def test_whatever_follows_a_transaction_and_fails_the_writer_goes_on(
     with pytest.raises(RecursionError):
         await asyncio.wait_for(database.run(add("a"), after_commit=fail), 5)
     await asyncio.wait_for(database.run(add("b")), 5)
+
+
+def test_a_cache_that_several_processes_create_at_once_opens_in_each(tmp_path: Path) -> None:
+    def open_new(path: Path) -> None:
+        open_cache(path, f"{SCHEMA.tables};".replace("TABLE", "TABLE IF NOT EXISTS"), 1).close()
+
+    with ThreadPoolExecutor(4) as threads:
+        for number in range(100):
+            list(threads.map(open_new, [tmp_path / f"{number}.db"] * 4))
