@@ -44,10 +44,10 @@ BEYOND = (
     "copies of the conversations on the chat platforms",
     "other devices and git remotes that this memory was synced with",
     "your own git repositories in the workspace",
-    "versions of memory that were set aside (*.git.damaged-* in state, before-restore-*)",
+    "versions of memory that were set aside (`*.git.damaged-*` in state, `before-restore-*`)",
     "text inside compressed files and images, and the same content in different words",
     "attachments of messages with this text, unless they contain it themselves",
-    "text that is not UTF-8, or is encoded for URLs (%20), web pages (&amp;), or email (=20)",
+    "text that is not UTF-8, or is encoded for URLs (`%20`), web pages (`&amp;`), or email (`=20`)",
     "if WhatsApp is linked, messages sent in the last week (encoded, in sent.jsonl in its folder)",
 )
 """Places that no erasure of a home reaches."""
@@ -284,10 +284,10 @@ def describe_plan(
         *bullet_list(files),
     ]
     if not forgets.is_empty:
-        lines.append(f"Other wordings will be forgotten, as with `/forget`: {forgets.counts}.")
+        lines += ["", f"Other wordings will be forgotten, as with `/forget`: {forgets.counts}."]
     if by_hand:
-        lines += ["Change these files yourself:", *bullet_list(by_hand)]
-    lines += ["This can't be undone. The following will not be erased:", *bullet_list(beyond)]
+        lines += ["", "Change these files yourself:", *bullet_list(by_hand)]
+    lines += ["", "This can't be undone. The following will not be erased:", *bullet_list(beyond)]
     if is_empty := not found and forgets.is_empty:
         lines = ["My files do not contain this text."]
     data: dict[str, JsonValue] = {"found": not is_empty, "files": [*files], "by_hand": [*by_hand]}
@@ -312,7 +312,7 @@ def erase_report(
         lines.append(
             "I searched every byte of every file in my home. None of them contains the text now."
         )
-    lines += ["The following was not erased:", *bullet_list(beyond)]
+    lines += ["", "The following was not erased:", *bullet_list(beyond)]
     data: dict[str, JsonValue] = {"complete": not reasons, "files": [one.shown for one in before]}
     return Report("\n".join(lines), data | {"left": [*reasons], "beyond_reach": [*beyond]})
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -121,6 +122,12 @@ async def in_journal(home: RealHome) -> None:
     home.journal.remember_prompt("p1", f"You know {SECRET}.")
     await home.journal.complete(Completion("t1", KEY, (first.id,), "done", report=SECRET))
     home.journal.claim("t2", KEY, [command.id], at_once=True)
+
+
+async def test_no_paragraph_of_a_report_belongs_to_the_list_before_it(home: RealHome) -> None:
+    await fill(home)
+    shown = [await home.eraser.plan(SECRET), await home.eraser.apply(SECRET)]
+    assert [re.findall(r"(?m)^- .*\n(?!- |\n)", one.text) for one in shown] == [[], []]
 
 
 async def test_no_byte_of_the_home_holds_the_text(home: RealHome) -> None:
