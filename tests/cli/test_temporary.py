@@ -30,6 +30,7 @@ def test_a_temporary_chat_sends_its_messages_each_time_and_leaves_no_history(
         screen.wait_for("Wait for the answer")
         screen.type("/stop\r")
         screen.wait_for("stopped")
+        screen.wait_for("context 31 %")  # the line below the prompt of a chat at rest
         screen.type("/new\r")
         screen.wait_for("New conversation.")
         screen.type("four\r")

@@ -42,7 +42,7 @@ async def test_a_temporary_chat_goes_on_and_leaves_no_text(
         await page.reload()
         await expect(page.locator(".item")).to_have_count(0)
         assert (await web.ask("conversations.list"))["conversations"] == []
-    assert files_with(tmp_path, b"4711", b"Miso") == []
+    assert files_with(tmp_path, SECRET, "Miso") == []
 
 
 async def test_a_stored_chat_cannot_be_temporary(tmp_path: Path) -> None:
