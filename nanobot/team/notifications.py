@@ -128,8 +128,11 @@ def _payloads(told: list[tuple[str, str]]) -> list[str]:
     return [f"{len(pieces) - number} {piece}" for number, piece in enumerate(pieces, 1)]
 
 
-_PATIENCE = 5.0
+_PATIENCE = 30.0
 _LOOK_SECONDS = 0.1
+_TELL_EVERY = 10
+"""Number of looks after which the worker of a question is told again: it may have missed the first
+notification, for example while its connection was lost."""
 
 
 class Answer(Struct, frozen=True):
@@ -159,6 +162,8 @@ class SharedQuestions:
     def __init__(self, database: Database, settle: Settle, tell: Tell) -> None:
         self._database, self._settle, self._tell = database, settle, tell
         self._background = Background()
+        self._taken: set[int] = set()
+        """Answers that this worker was told of."""
 
     def remove(self, code: str) -> None:
         gone = "DELETE FROM approval WHERE code = %s"
@@ -180,29 +185,36 @@ class SharedQuestions:
             return await (await execute(db, gone, number)).fetchone()
 
         number = await self._database.run(leave)
-        if number:
-            self._tell("answer", str(number))
-        for _ in range(round(_PATIENCE / _LOOK_SECONDS)) if number else ():
+        for look in range(round(_PATIENCE / _LOOK_SECONDS)) if number else ():
+            if look % _TELL_EVERY == 0:
+                self._tell("answer", str(number))
             await asyncio.sleep(_LOOK_SECONDS)
             query = "SELECT outcome FROM answer WHERE id = %s"
             rows = await self._database.read(query, number, after_writes=False)
             if not rows or rows[0][0]:
                 break
-        outcome, failed = await self._database.run(take_back) or ("", True)
+        left = await self._database.run(take_back) if number else None
+        outcome, failed = left or (_NOT_WAITING, True)
         if failed or not outcome:
-            raise NanobotError(outcome or _NOT_WAITING)
+            raise NanobotError(outcome or _SILENT)
         return str(outcome)
 
     def take_answer(self, number: str) -> None:
-        """Take an answer that another worker stored."""
-        self._background.start(self._take(int(number)), name="answer to a question")
+        """Take an answer that another worker stored, once."""
+        if int(number) not in self._taken:
+            self._taken.add(int(number))
+            self._background.start(self._take(int(number)), name="answer to a question")
 
     async def close(self) -> None:
         await self._background.drain(0)
 
     async def _take(self, number: int) -> None:
         query = "SELECT code, said FROM answer WHERE id = %s AND worker = %s AND outcome = ''"
-        rows = await self._database.read(query, number, self._database.worker)
+        try:
+            rows = await self._database.read(query, number, self._database.worker)
+        except StorageError:
+            self._taken.discard(number)  # told again
+            return
         if not rows:
             return
         code, said = rows[0]
@@ -217,4 +229,5 @@ class SharedQuestions:
         self._database.post(lambda db: execute(db, put, outcome, failed, number))
 
 
+_SILENT = "The worker that asked this does not respond. Send the answer again in a minute."
 _NOT_WAITING = "No such question is pending. It may have expired, or been answered or withdrawn."

@@ -124,6 +124,28 @@ async def test_an_answer_reaches_the_worker_that_asks(first: Database, second: D
     assert len(given) == 2
 
 
+async def test_a_worker_that_missed_an_answer_is_told_again_and_settles_it_once(
+    first: Database, second: Database
+) -> None:
+    given, told = list[str](), list[str]()
+
+    async def settle(code: str, _: Answer) -> str:
+        given.append(code)
+        return "Approved: run it."
+
+    def tell(_: str, number: str) -> None:
+        told.append(number)
+        if len(told) > 1:  # the first one is lost, and the second arrives twice
+            asking.take_answer(number)
+            asking.take_answer(number)
+
+    asking = SharedQuestions(first, settle, tell)
+    await _ask(first, "AB12")
+    answering = SharedQuestions(second, settle, tell)
+    assert await answering.answer("AB12", Answer("once", "telegram:7")) == "Approved: run it."
+    assert given == ["AB12"]
+
+
 async def test_the_question_of_a_dead_worker_waits_no_more(
     first: Database, second: Database, team_database: str
 ) -> None:
