@@ -185,7 +185,16 @@ class SharedQuestions:
             return await (await execute(db, gone, number)).fetchone()
 
         number = await self._database.run(leave)
-        for look in range(round(_PATIENCE / _LOOK_SECONDS)) if number else ():
+        if number:
+            await self._wait_for_outcome(number)
+        outcome, failed = await self._database.run(take_back) or (_NOT_WAITING, True)
+        if failed or not outcome:
+            raise NanobotError(outcome or _SILENT)
+        return str(outcome)
+
+    async def _wait_for_outcome(self, number: int) -> None:
+        """Tell the worker of the question until it has handled the answer, or is silent."""
+        for look in range(round(_PATIENCE / _LOOK_SECONDS)):
             if look % _TELL_EVERY == 0:
                 self._tell("answer", str(number))
             await asyncio.sleep(_LOOK_SECONDS)
@@ -193,11 +202,6 @@ class SharedQuestions:
             rows = await self._database.read(query, number, after_writes=False)
             if not rows or rows[0][0]:
                 break
-        left = await self._database.run(take_back) if number else None
-        outcome, failed = left or (_NOT_WAITING, True)
-        if failed or not outcome:
-            raise NanobotError(outcome or _SILENT)
-        return str(outcome)
 
     def take_answer(self, number: str) -> None:
         """Take an answer that another worker stored, once."""
