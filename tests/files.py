@@ -1,10 +1,10 @@
 """Files of a home that may be in use, and a guard: no test and no part of nanobot opens a database
 as a plain file while this process uses it.
 
-When a process closes a file, it loses all its locks on it, also those of SQLite's connections
+A process that closes a file loses all its locks on the file, including the locks of SQLite
 (fcntl(2), and https://www.sqlite.org/howtocorrupt.html, 2.2). Another process may then delete the
 database's log, so later commits are lost, or empty its shared index, which kills readers with
-SIGBUS. SQLite itself opens files without Python's audit events, so the guard does not see it."""
+SIGBUS. SQLite opens files without Python's audit events, so the guard ignores it."""
 
 from __future__ import annotations
 
@@ -62,6 +62,11 @@ def copy_file(source: str | Path, target: str | Path) -> None:
 
 def damage_file(path: Path, offset: int, size: int) -> None:
     """Overwrite a part of a file with zeros, also of a database in use, as a failing disk does."""
+    if not _is_in_use(str(path)):
+        with path.open("r+b") as file:
+            file.seek(offset)
+            file.write(bytes(size))
+        return
     where = [f"of={path}", f"seek={offset}", f"count={size}"]
     subprocess.run(
         ["dd", "if=/dev/zero", "conv=notrunc", "iflag=count_bytes", "oflag=seek_bytes", *where],

@@ -124,7 +124,7 @@ def open_file(path: Path, schema: Schema) -> sqlite3.Connection:
 def _create(path: Path) -> None:
     """Create a missing file, only for its owner, because SQLite lets others read. Side files copy
     the mode. An existing file may be in use, so it is not opened. Raise `OSError` with the reason,
-    which SQLite would not tell."""
+    because SQLite's error has none."""
     try:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     except FileExistsError:

@@ -1,11 +1,11 @@
 """Messages between workers: PostgreSQL's NOTIFY, and answers to questions of other workers.
 
 A notification names a change and never carries it. If it is lost, the next periodic look of each
-worker finds the change. (Exceptions: an answer to a question, a `/stop`, and an erased text, which
-is stored nowhere.) Notifications have their own connection, are gathered for a few milliseconds and
-sent together, because PostgreSQL never commits two notifying transactions at once. A text too long
-for one payload is cut: the pieces of a transaction arrive in order and begin with the number of
-pieces still to come.
+worker finds the change. (Exceptions: an answer to a question, which is notified again for a while,
+a `/stop`, and an erased text, which is stored nowhere.) Notifications have their own connection,
+are gathered for a few milliseconds and sent together, because PostgreSQL never commits two
+notifying transactions at once. A text too long for one payload is cut: the pieces of a transaction
+arrive in order and begin with the number of pieces still to come.
 
 A question to the owner has a row, which names its worker and is deleted with it. Another worker
 that gets the answer stores it for that worker, which passes it to the waiting call and writes the
@@ -131,8 +131,8 @@ def _payloads(told: list[tuple[str, str]]) -> list[str]:
 _PATIENCE = 30.0
 _LOOK_SECONDS = 0.1
 _TELL_EVERY = 10
-"""Number of looks after which the worker of a question is told again: it may have missed the first
-notification, for example while its connection was lost."""
+"""Number of looks between two notifications of the same answer. A worker misses one while its
+connection is lost."""
 
 
 class Answer(Struct, frozen=True):
@@ -163,7 +163,7 @@ class SharedQuestions:
         self._database, self._settle, self._tell = database, settle, tell
         self._background = Background()
         self._taken: set[int] = set()
-        """Answers that this worker was told of."""
+        """The numbers of the answers that this worker has handled or is handling."""
 
     def remove(self, code: str) -> None:
         gone = "DELETE FROM approval WHERE code = %s"
@@ -193,7 +193,8 @@ class SharedQuestions:
         return str(outcome)
 
     async def _wait_for_outcome(self, number: int) -> None:
-        """Tell the worker of the question until it has handled the answer, or is silent."""
+        """Notify the worker of the question until it has handled the answer, at most for
+        `_PATIENCE` seconds."""
         for look in range(round(_PATIENCE / _LOOK_SECONDS)):
             if look % _TELL_EVERY == 0:
                 self._tell("answer", str(number))
@@ -217,7 +218,7 @@ class SharedQuestions:
         try:
             rows = await self._database.read(query, number, self._database.worker)
         except StorageError:
-            self._taken.discard(number)  # told again
+            self._taken.discard(number)  # the next notification tries again
             return
         if not rows:
             return

@@ -63,13 +63,7 @@ def copy_journal(whole: Path, place: Path) -> Path:
 
 
 def zero(path: Path, page: int) -> None:
-    zero_at(path, page * PAGE, PAGE)
-
-
-def zero_at(path: Path, offset: int, size: int) -> None:
-    with path.open("r+b") as file:
-        file.seek(offset)
-        file.write(bytes(size))
+    damage_file(path, page * PAGE, PAGE)
 
 
 def overwrite(path: Path, content: bytes) -> None:
@@ -254,7 +248,7 @@ async def test_a_log_that_a_power_loss_cut_short_is_no_damage(
     killed: Path, clock: FakeClock
 ) -> None:
     log, last = killed.with_name("journal.db-wal"), last_frame(killed)
-    zero_at(log, 32 + last * (PAGE + 24) - 100, 100)
+    damage_file(log, 32 + last * (PAGE + 24) - 100, 100)
     without_index(log)
     waiting, report = await report_of(killed, clock)
     assert ("last-18" in waiting, report) == (True, "")
@@ -281,7 +275,7 @@ async def test_a_log_that_is_damaged_before_its_end_is_known_without_its_index(
     killed: Path, clock: FakeClock
 ) -> None:
     log, last = killed.with_name("journal.db-wal"), last_frame(killed)
-    zero_at(log, 32 + (last - 30) * (PAGE + 24) + 100, 100)
+    damage_file(log, 32 + (last - 30) * (PAGE + 24) + 100, 100)
     without_index(log)
     _, report = await report_of(killed, clock)
     assert "its log is damaged" in report
@@ -329,7 +323,7 @@ async def test_an_index_that_says_something_else_than_its_table_is_damaged(
     whole: Path, clock: FakeClock
 ) -> None:
     page = roots(whole, "index")["inbox_open"]
-    zero_at(whole, (page + 1) * PAGE - 40, 1)
+    damage_file(whole, (page + 1) * PAGE - 40, 1)
     waiting, report = await report_of(whole, clock)
     assert (len(waiting), "Nothing was lost." in report) == (MANY, True)
 

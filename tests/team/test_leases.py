@@ -127,15 +127,16 @@ async def test_an_answer_reaches_the_worker_that_asks(first: Database, second: D
 async def test_a_worker_that_missed_an_answer_is_told_again_and_settles_it_once(
     first: Database, second: Database
 ) -> None:
-    given, told = list[str](), list[str]()
+    settled: list[str] = []
+    notified: list[str] = []
 
     async def settle(code: str, _: Answer) -> str:
-        given.append(code)
+        settled.append(code)
         return "Approved: run it."
 
     def tell(_: str, number: str) -> None:
-        told.append(number)
-        if len(told) > 1:  # the first one is lost, and the second arrives twice
+        notified.append(number)
+        if len(notified) > 1:  # the first notification is lost, and the second arrives twice
             asking.take_answer(number)
             asking.take_answer(number)
 
@@ -143,7 +144,7 @@ async def test_a_worker_that_missed_an_answer_is_told_again_and_settles_it_once(
     await _ask(first, "AB12")
     answering = SharedQuestions(second, settle, tell)
     assert await answering.answer("AB12", Answer("once", "telegram:7")) == "Approved: run it."
-    assert given == ["AB12"]
+    assert settled == ["AB12"]
 
 
 async def test_the_question_of_a_dead_worker_waits_no_more(
